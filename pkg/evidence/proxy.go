@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +20,13 @@ import (
 func NewNodeProxy(config *restclient.Config) (NodeProxy, error) {
 	config = restclient.CopyConfig(config)
 	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, scheme.Codecs.WithoutConversion()
-	core, err := restclient.RESTClientFor(config)
+	asks, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("failed to create the client for kubelets: %w", err)
+	}
+	// The API server passes a redirect to another host on. Who follows gives its token to that host.
+	asks.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	core, err := restclient.RESTClientForConfigAndClient(config, asks)
 	if err != nil {
 		return nil, fmt.Errorf("failed to create the client for kubelets: %w", err)
 	}

@@ -48,6 +48,17 @@ var _ = Describe("The node proxy", func() {
 		Expect(get(ctx, func(w http.ResponseWriter, r *http.Request) { http.ServeContent(w, r, "x", time.Time{}, file) }, "logs/kern.log", nil, 3)).To(Equal("789"))
 	})
 
+	It("should not follow a kubelet to another host, and give that its token", func(ctx SpecContext) {
+		asked := false
+		other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+		defer other.Close()
+		_, err := get(ctx, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), http.StatusFound)
+		}, "logs/", nil, 0)
+		Expect(err).To(HaveOccurred())
+		Expect(asked).To(BeFalse())
+	})
+
 	It("should say what a dead kubelet is, and ask once", func(ctx SpecContext) {
 		asked := 0
 		_, err := get(ctx, func(w http.ResponseWriter, _ *http.Request) {

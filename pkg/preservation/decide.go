@@ -160,7 +160,7 @@ type Decision struct {
 	fresh bool
 	// left says that what machine-controller-manager preserves by itself is left to it.
 	left bool
-	// nodeGoes says that the Node is left as it is, because machine-controller-manager is to take it away with its machine.
+	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
 	nodeGoes bool
 }
 
@@ -307,14 +307,14 @@ func (d *Decision) hadItsTime() bool {
 // nodePatience is for how long a Node is left as it is, because it is to go with its machine.
 const nodePatience = 5 * time.Minute
 
-// leavesNode says that a failed machine has had its time, and that what is on its Node can go with the Node: the taint keeps
-// pods away until then, and machine-controller-manager terminates the machine whatever its Node asks for, because the expiry has
-// passed. If the machine gets well first, somebody asks anew, or the Node does not go, it is cleaned all the same.
+// leavesNode says that a failed machine has had its time, and that the taint and the protection of its Node can go with the Node: the
+// taint keeps pods away until then. If the machine gets well first, somebody asks anew, or the Node does not go, it is cleaned all the same.
+// A request of the pool's comes back, so that machine-controller-manager may have more to do.
 func (d *Decision) leavesNode(now time.Time) bool {
 	if d.Current == nil {
 		return d.hadItsTime() && d.notes.NodeUncleaned && !d.Request.explicit() && now.Before(d.notes.Spent.Released.Add(nodePatience))
 	}
-	return d.Rule == RuleReleaseFailed && d.Why.ID == WhyExpired.ID && !d.healthy &&
+	return d.Rule == RuleReleaseFailed && d.Why.ID == WhyExpired.ID && !d.healthy && !d.Request.Templated &&
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning
 }
 

@@ -574,6 +574,10 @@ var _ = Describe("Decide", func() {
 					failed("b", late, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed"))),
 			)
 
+			It("H4: should let go of nothing for a machine that is healthy again before its deadline", func() {
+				Expect(kept(preferring(2, failed("a", early, NotReady), failed("b", late, NotReady), fails("c", Start, func(*corev1.Node) {})))).To(ConsistOf("a", "b"))
+			})
+
 			It("should let go of nothing where people have more machines kept than the share", func() {
 				asked := failed("asked", early, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed"))
 				Expect(kept(preferring(1, asked, failed("a", late, NotReady, Annotation(share, "1"))))).To(ConsistOf("asked", "a"))

@@ -110,7 +110,7 @@ func (p *places) preferNew(g Group) {
 	}
 	slices.SortFunc(p.claims, firstToFail)
 	for _, d := range p.claims {
-		if r := reasonOf(d); d.Current == nil && d.forfeits.IsZero() && shown[r] == 0 {
+		if r := reasonOf(d); d.Current == nil && d.forfeits.IsZero() && !d.healthy && !d.NodeUnknown && shown[r] == 0 {
 			d.fresh = true
 			shown[r]++
 			missing++

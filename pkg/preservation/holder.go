@@ -46,8 +46,8 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	note(machine, func(n *Notes) {
 		n.spend(d)
 		n.Spent.Request = d.unconsumed()
-		n.NodeUncleaned = d.leavesTraces() && d.Node != nil // of one that is not known, nobody says that it could not be cleaned
-		if onNode && d.leavesTraces() {                     // what is on the Node is still the hold's, and nobody's request
+		n.NodeUncleaned = (d.NodeDenied || d.nodeGoes) && d.Node != nil // of one that is not known, nobody says that it could not be cleaned
+		if onNode && d.NodeDenied {                                     // what is on the Node is still the hold's, and nobody's request
 			n.SetAside = carrier(true) + aside
 		}
 		switch {

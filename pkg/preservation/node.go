@@ -161,7 +161,7 @@ func ReadCondition(c *corev1.NodeCondition) Message {
 	at, parentheses, _ := strings.Cut(strings.TrimSuffix(end, "."), " (cause ")
 	told := Message{Drain: strings.TrimSpace(drain), Until: parseTime(at)}
 	cause, id, _ := strings.Cut(strings.TrimSuffix(parentheses, ")"), ", reason ")
-	if begun := WhyBegun(cause); begun.ID == id {
+	if begun := WhyBegun(cause); begun.ID == id && !begun.IsZero() {
 		told.Cause, told.Why = cause, begun
 	}
 	return told

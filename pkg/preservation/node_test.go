@@ -90,6 +90,7 @@ var _ = Describe("The drain in the condition", func() {
 		Entry("with one", "Pods: 2 kept. "+until, Message{Drain: "Pods: 2 kept.", Until: expiry}),
 		Entry("with a cause", "Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed).", Message{Until: expiry, Cause: "auto", Why: WhyMachineFailed}),
 		Entry("with a cause that another version knows", "Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason Quarantined).", Message{Until: expiry}),
+		Entry("with a cause that somebody made up", "Machine preserved until 2026-03-04T13:00:00Z (cause evil).", Message{Until: expiry}),
 		Entry("of machine-controller-manager", "Preserved node drained successfully.", Message{Drain: "Preserved node drained successfully."}),
 	)
 

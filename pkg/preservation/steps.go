@@ -40,7 +40,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 			steps = append(steps, condition(holder, d, now))
 		}
 		return steps
-	case d.left, d.nodeGoes && d.Current == nil:
+	case d.left:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})
@@ -145,17 +145,19 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	_, restores := setAside(d.Machine, true)
 	lock := isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
 	tell := intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) { setReleased(node, now) })}
-	if d.nodeGoes {
+	if d.nodeGoes && !d.ConsumeRequest && !restores {
 		return []intent.Write{tell}
 	}
 	return []intent.Write{
 		{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
-			if !d.mcmProtects && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
+			if !d.nodeGoes && !d.mcmProtects && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
 				unprotect(node)
 			}
-			taint(node, false, now)
+			if !d.nodeGoes {
+				taint(node, false, now)
+			}
 			restoreOnNode(d.Machine, node)
 			if d.ConsumeRequest || d.forgedFailed() {
 				consume(node.Annotations)
@@ -165,13 +167,10 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	}
 }
 
-// leavesTraces says that what a preservation wrote on the Node stays there when it ends.
-func (d *Decision) leavesTraces() bool { return d.NodeDenied || d.nodeGoes }
-
-// unconsumed returns the request on the Node that has had its time and stays there, empty for none.
+// unconsumed returns the request on the Node that has had its time and cannot be deleted there, empty for none.
 func (d *Decision) unconsumed() string {
 	switch {
-	case !d.leavesTraces():
+	case !d.NodeDenied:
 		return ""
 	case d.ConsumeRequest && d.Request.OnNode && d.Request.explicit():
 		return d.Request.Value

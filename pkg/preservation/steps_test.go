@@ -243,7 +243,7 @@ var _ = Describe("Steps", func() {
 					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
 					carryOut(holder, &m, now)
 					Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
-					Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node/status", "machine"}))
+					Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node", "node/status", "machine"}))
 				})
 
 				It("should leave its node tainted for machine-controller-manager to take away, and tell that it is released", func() {
@@ -251,7 +251,7 @@ var _ = Describe("Steps", func() {
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 					Expect(m.Node.Spec.Taints).To(HaveLen(1))
 					Expect(PreservedCondition(m.Node)).To(HaveField("Status", corev1.ConditionFalse))
-					Expect(RequestOf(m, 336*time.Hour).Value).To(BeEmpty(), "the request has had its time, too")
+					Expect(m.Node.Annotations).NotTo(HaveKey(preserve), "the request has had its time, too")
 					Deleted(expiry)(m.Machine)
 					Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
 				})
@@ -274,6 +274,35 @@ var _ = Describe("Steps", func() {
 
 				It("should be looked at when its node is to be gone", func() {
 					Expect(decideAt(holder, m, expiry.Add(time.Minute)).Next).To(Equal(expiry.Add(5 * time.Minute)))
+				})
+			})
+
+			It("T8: should write nothing on the node of one that nobody asked for", func() {
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				carryOut(holder, &m, now)
+				Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
+				Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node/status", "machine"}))
+			})
+
+			Describe("T8: while the node is left to go", func() {
+				var m facts.Member
+				BeforeEach(func() {
+					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, "now"))}
+					carryOut(holder, &m, now)
+					carryOut(holder, &m, expiry)
+					Expect(ReadRecord(m.Machine)).To(BeNil())
+				})
+
+				It("T1: should hear who asks anew, also the same, on the node", func() {
+					m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
+					carryOut(holder, &m, expiry.Add(10*time.Second))
+					m.Node.Annotations[preserve] = "now"
+					Expect(decideAt(holder, m, expiry.Add(time.Minute)).Target).NotTo(BeNil())
+				})
+
+				It("R2: should hear an operator who asks on the Machine", func() {
+					metav1.SetMetaDataAnnotation(&m.Machine.ObjectMeta, preserve, "now")
+					Expect(decideAt(holder, m, expiry.Add(time.Minute)).Target).NotTo(BeNil())
 				})
 			})
 

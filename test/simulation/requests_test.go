@@ -51,6 +51,12 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Break{1, Dead}},
 			{2 * time.Hour, Break{2, Deadlocked}},
 		}}, seen{kept: 3, let: 3, "terminated": 3}},
+		"P15: a machine fails for a new reason, and people keep more than the share": {History{Replicas: 4, Share: 1, Timeout: 8 * time.Hour, PrefersNew: true, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{70 * time.Minute, Ask{2, true, "when-failed", 0}},
+			{2 * time.Hour, Break{2, Dead}},
+			{3 * time.Hour, Break{1, Deadlocked}},
+		}}, seen{kept: 2, let: 2, "terminated": 3}},
 		"P15: a machine fails for a new reason, and nobody prefers that": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Break{1, Dead}},

@@ -81,8 +81,13 @@ func (e *earlyLogs) Reconcile(ctx context.Context, req reconcile.Request) (recon
 			e.markStored(machine.Name)
 		}
 		return reconcile.Result{}, nil
-	case phase != machinev1alpha1.MachineUnknown || node == "" || !e.hasPlace(machine.Name):
+	case machine.DeletionTimestamp != nil:
+		e.forget(machine.Name)
 		return reconcile.Result{}, nil
+	case phase != machinev1alpha1.MachineUnknown || node == "" || e.of(machine.Name) != nil:
+		return reconcile.Result{}, nil
+	case !e.hasPlace():
+		return reconcile.Result{RequeueAfter: earlyRetry}, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, earlyTime)
 	defer cancel()
@@ -96,13 +101,10 @@ func (e *earlyLogs) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// hasPlace says that there are no logs of a machine yet, and makes room for them, if it is not taken by others that are not stored.
-func (e *earlyLogs) hasPlace(machine string) bool {
+// hasPlace makes room for the logs of one more machine, and says whether there is some: those that are not stored yet keep theirs.
+func (e *earlyLogs) hasPlace() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.logs[machine] != nil {
-		return false
-	}
 	if len(e.logs) >= maxEarly {
 		if stored, ok := e.stored.PopAny(); ok {
 			delete(e.logs, stored)

@@ -79,6 +79,15 @@ var _ = Describe("Early logs", func() {
 		Expect(of("m-1")).To(BeNil())
 	})
 
+	It("should keep no place for a machine that is on its way out and was not kept", func(ctx SpecContext) {
+		change(ctx, "m-0", unknown, func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"} })
+		look(ctx, "m-0")
+		Expect(of("m-0")).NotTo(BeNil())
+		Expect(e.seed.Delete(ctx, Machine("m-0"))).To(Succeed())
+		look(ctx, "m-0")
+		Expect(of("m-0")).To(BeNil())
+	})
+
 	It("should ask one that does not answer once a minute, until its machine has failed", func(ctx SpecContext) {
 		isDead = true
 		Expect(look(ctx, "m-0")).To(Equal(time.Minute))
@@ -103,6 +112,7 @@ var _ = Describe("Early logs", func() {
 			look(ctx, name)
 		}
 		Expect(asked).To(HaveLen(4))
+		Expect(look(ctx, "m-4")).To(Equal(time.Minute), "there may be a place by then")
 		Expect(of("m-4")).To(BeNil())
 
 		change(ctx, "m-2", failed, kept)
