@@ -143,6 +143,13 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
 		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
 	}}
+	if opts.PowerCycle.Enabled {
+		kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
+		if err != nil {
+			return nil, err
+		}
+		s.hosts = &remediation.Hosts{Kind: kind, Namespace: opts.Namespace, Kubeconfig: opts.PowerCycle.HostKubeconfig, Config: controlConfig}
+	}
 	if err := s.connectSeed(ctx, adjust); err != nil {
 		return nil, err
 	}
@@ -182,6 +189,8 @@ type sidecar struct {
 	nodes  *shoot.Nodes
 	pods   kubernetes.Interface
 	ledger preservation.Ledger
+	// hosts are nil where nothing is power-cycled.
+	hosts *remediation.Hosts
 }
 
 // connectSeed makes the manager, with a cache of the Machines and of what they belong to.
@@ -277,13 +286,9 @@ func (s *sidecar) addFailures(context.Context) error {
 		return err
 	}
 	ledger := &failures.Ledger{Namespace: s.opts.Namespace, Shoot: shoot, Timeouts: s.opts.Timeouts, NodeConditions: s.opts.NodeConditions}
-	if s.opts.PowerCycle.Enabled {
-		kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
-		if err != nil {
-			return err
-		}
+	if s.hosts != nil {
 		ledger.HostOf = func(machine *machinev1alpha1.Machine) string {
-			host, _ := kind.Key(machine)
+			host, _ := s.hosts.Kind.Key(machine)
 			return host.Name
 		}
 	}
@@ -331,10 +336,6 @@ func (s *sidecar) addMaintenance(ctx context.Context) error {
 }
 
 func (s *sidecar) addRemediation(context.Context) error {
-	kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
-	if err != nil {
-		return err
-	}
 	return (&remediation.Reconciler{
 		Seed:           s.opts.PowerCycle.SeedName,
 		AllowNodes:     s.opts.PowerCycle.ShootRequests,
@@ -344,12 +345,7 @@ func (s *sidecar) addRemediation(context.Context) error {
 		Evidence:       s.opts.Evidence.Enabled,
 		Timeouts:       s.opts.Timeouts,
 		NodeConditions: s.opts.NodeConditions,
-	}).AddToManager(s.mgr, s.nodes, s.pods, &remediation.Hosts{
-		Kind:       kind,
-		Namespace:  s.opts.Namespace,
-		Kubeconfig: s.opts.PowerCycle.HostKubeconfig,
-		Config:     s.controlConfig,
-	})
+	}).AddToManager(s.mgr, s.nodes, s.pods, s.hosts)
 }
 
 func (s *sidecar) addEvidence(context.Context) error {
@@ -357,7 +353,11 @@ func (s *sidecar) addEvidence(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return (&evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(s.mgr, s.opts.Namespace, clients)
+	r := &evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}
+	if s.hosts != nil {
+		r.Host = s.hosts.Whole
+	}
+	return r.AddToManager(s.mgr, s.opts.Namespace, clients)
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of

@@ -196,6 +196,17 @@ func (Kind) HostOf(ctx context.Context, reader client.Reader, object *unstructur
 	return claim
 }
 
+// Rest returns the Server of a claim.
+func (Kind) Rest(object *unstructured.Unstructured) []*unstructured.Unstructured {
+	claim := &serverClaim{}
+	if err := host.Convert(object, claim); err != nil || claim.Spec.ServerRef == nil {
+		return nil
+	}
+	s := host.New(serverKind)
+	s.SetName(claim.Spec.ServerRef.Name)
+	return []*unstructured.Unstructured{s}
+}
+
 // Consumer returns the machine that has the name of the claim.
 func (Kind) Consumer(claim *unstructured.Unstructured, namespace string) (client.ObjectKey, bool) {
 	return client.ObjectKey{Namespace: namespace, Name: claim.GetName()}, true

@@ -49,6 +49,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			Shoot:         clients.shoot,
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
+			Host:          r.Host,
 			Controller:    &observed.Controller{Injected: true, Args: r.Args},
 		})
 	}
