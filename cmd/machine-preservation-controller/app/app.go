@@ -52,6 +52,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/operatorconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/quarantine"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
@@ -161,7 +162,8 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		enabled bool
 		add     func(context.Context) error
 	}{
-		{"failures", opts.Failures, s.addFailures}, // preservation tells it of them
+		{"failures", opts.Failures, s.addFailures}, // preservation tells it of them, and the next one
+		{"quarantine", opts.PowerCycle.Enabled && opts.PowerCycle.Quarantine.Failures > 0, s.addQuarantine},
 		{"preservation", true, s.addPreservation},
 		{"drains", true, s.addDrain},
 		{"drain strategies", opts.DrainStrategies.Enabled, s.addDrainStrategies},
@@ -184,11 +186,11 @@ type sidecar struct {
 	controlConfig, targetConfig *rest.Config
 	kept                        domain.Group
 
-	mgr    manager.Manager
-	target cluster.Cluster
-	nodes  *shoot.Nodes
-	pods   kubernetes.Interface
-	ledger preservation.Ledger
+	mgr     manager.Manager
+	target  cluster.Cluster
+	nodes   *shoot.Nodes
+	pods    kubernetes.Interface
+	ledgers []preservation.Ledger
 	// hosts are nil where nothing is power-cycled.
 	hosts *remediation.Hosts
 }
@@ -276,7 +278,7 @@ func (s *sidecar) addPreservation(context.Context) error {
 		NodeConditions: s.kept.NodeConditions,
 		Maintenance:    s.kept.Maintenance,
 		Remediation:    s.kept.Remediation,
-		Ledger:         s.ledger,
+		Ledgers:        s.ledgers,
 	}).AddToManager(s.mgr, s.nodes)
 }
 
@@ -301,8 +303,25 @@ func (s *sidecar) addFailures(context.Context) error {
 			return clients.StoredName(ctx, s.opts.Namespace, machine, since)
 		}
 	}
-	s.ledger = ledger
+	s.ledgers = append(s.ledgers, ledger)
 	return ledger.AddToManager(s.mgr, s.nodes)
+}
+
+func (s *sidecar) addQuarantine(context.Context) error {
+	kind, err := s.opts.quarantining()
+	if err != nil {
+		return err
+	}
+	r := &quarantine.Reconciler{
+		Settings:  s.opts.PowerCycle.Quarantine,
+		Seed:      s.opts.PowerCycle.SeedName,
+		Namespace: s.opts.Namespace,
+		Kind:      kind,
+		Driver:    s.hosts.Driver,
+		Timeouts:  s.opts.Timeouts,
+	}
+	s.ledgers = append(s.ledgers, r)
+	return r.AddToManager(s.mgr)
 }
 
 func (s *sidecar) addDrain(context.Context) error {
