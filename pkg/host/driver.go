@@ -67,6 +67,18 @@ func (d *Driver) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([
 	return objects, nil
 }
 
+// NameOf returns the name by which people know the host of a machine: that of what stays of it when the machine goes, as far as the cache
+// has it, and else the one that the machine names, empty for none.
+func (d *Driver) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) string {
+	if object, err := d.find(ctx, d.Cached, machine); err == nil {
+		for _, part := range d.Kind.Rest(object) {
+			return part.GetName()
+		}
+	}
+	key, _ := d.Kind.Key(machine)
+	return key.Name
+}
+
 // find returns the object that the host of a machine is, or ErrNoHost.
 func (d *Driver) find(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*unstructured.Unstructured, error) {
 	kind := d.kind().Kind

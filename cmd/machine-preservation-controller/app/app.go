@@ -289,10 +289,7 @@ func (s *sidecar) addFailures(context.Context) error {
 	}
 	ledger := &failures.Ledger{Namespace: s.opts.Namespace, Shoot: shoot, Timeouts: s.opts.Timeouts, NodeConditions: s.opts.NodeConditions}
 	if s.hosts != nil {
-		ledger.HostOf = func(machine *machinev1alpha1.Machine) string {
-			host, _ := s.hosts.Kind.Key(machine)
-			return host.Name
-		}
+		ledger.HostOf = s.hosts.NameOf
 	}
 	if s.opts.Evidence.Enabled {
 		clients, err := evidence.NewClients(s.controlConfig, s.targetConfig, false)

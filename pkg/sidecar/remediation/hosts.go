@@ -75,6 +75,15 @@ func (h *Hosts) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([]
 	return driver.Whole(ctx, machine)
 }
 
+// NameOf returns the name of the host of a machine, empty if it names none.
+func (h *Hosts) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) string {
+	if driver := h.Driver(); driver != nil {
+		return driver.NameOf(ctx, machine)
+	}
+	key, _ := h.Kind.Key(machine)
+	return key.Name
+}
+
 // Source returns a source of requests for hosts that are added, changed or removed, of which one object is nil then, and for
 // both nil whenever hosts have become known.
 func (h *Hosts) Source(requestsOf func(ctx context.Context, before, after client.Object) []reconcile.Request) source.Source {
