@@ -60,7 +60,11 @@ var _ = Describe("Policy for clusters of hosts", func() {
 			return compiler.CompileCondition([]cel.ExpressionAccessor{expression}, options, environment.StoredExpressions)
 		}
 		Expect(policy.Spec.MatchConditions).To(HaveLen(1))
-		Expect(policy.Spec.Validations).To(HaveLen(1))
+		// The second one asks what else the account may do, of Servers only: that takes an API server.
+		Expect(policy.Spec.Validations).To(HaveExactElements(
+			HaveField("Expression", "variables.changed == ''"),
+			HaveField("Expression", HavePrefix("request.resource.resource != 'servers' || ")),
+		))
 		validation := policy.Spec.Validations[0]
 		matcher := matchconditions.NewMatcher(compile((*matchconditions.MatchCondition)(&policy.Spec.MatchConditions[0])), policy.Spec.FailurePolicy, "policy", "validate", policy.Name)
 		validator := validating.NewValidator(

@@ -94,8 +94,8 @@ func extensionSettings() map[string]setting {
 		"config.machinePreserveTimeout":     {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
 		"config.injection":                  {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
 		"config.injectionMaxFailed":         {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
-		"config.hosts": {map[string]any{"kind": "ServerClaim", "kubeconfigSecretName": "metal", "maxPerShoot": int64(3), "maxServicing": "1h"}, Keys{
-			"ConfigMap[config].data.config.yaml":                                                     ContainSubstring("\nhosts:\n  kind: ServerClaim\n  kubeconfigSecretName: metal\n  maxPerShoot: 3\n  maxServicing: 1h\n"),
+		"config.hosts": {map[string]any{"kind": "ServerClaim", "kubeconfigSecretName": "metal", "maxPerShoot": int64(3), "maxServicing": "1h", "quarantine": map[string]any{"failures": int64(4)}}, Keys{
+			"ConfigMap[config].data.config.yaml":                                                     ContainSubstring("\nhosts:\n  kind: ServerClaim\n  kubeconfigSecretName: metal\n  maxPerShoot: 3\n  maxServicing: 1h\n  quarantine:\n    failures: 4\n"),
 			annotations + "checksum/config":                                                          HaveLen(64),
 			"ClusterRole.rules[machines].verbs[watch]":                                               Equal("watch"),
 			"ClusterRole.rules[secretsmetal].apiGroups[]":                                            BeEmpty(),

@@ -38,6 +38,7 @@ const (
 	manifestName   = "manifest.json"
 	indexName      = "index.md"
 	controllerName = "seed/controller.json"
+	hostsName      = "seed/hosts.json"
 
 	// maxUnpacked, maxFiles and maxManifest are how many bytes and files are read of a bundle, which may be anybody's.
 	maxUnpacked = 128 << 20
@@ -300,6 +301,9 @@ func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 		}
 		add("seed/machinesets.json", "", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
 		add("seed/machinedeployments.json", "", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
+		if len(s.Seed.Hosts) > 0 {
+			add(hostsName, observed.WhatHost, "v1", "List", 1, s.Seed.Hosts)
+		}
 		add("seed/events.json", observed.WhatMachineEvents, "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
@@ -428,6 +432,7 @@ func snapshotOf(manifest *Manifest, files map[string][]byte) (*observed.Snapshot
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")
 		decode(files, &s.Seed.Events, &failure, "seed/events.json")
+		decode(files, &s.Seed.Hosts, &failure, hostsName)
 		if data, ok := files[controllerName]; ok {
 			if err := json.Unmarshal(data, &s.Seed.Controller); err != nil {
 				failure = errors.Join(failure, fmt.Errorf("%s cannot be read: %w", controllerName, err))

@@ -25,6 +25,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -68,6 +69,8 @@ type Sources struct {
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
+	// Host returns all objects that the host of a machine consists of. It is nil where there are no hosts.
+	Host func(context.Context, *machinev1alpha1.Machine) ([]unstructured.Unstructured, error)
 	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
 	Controller *observed.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
@@ -121,6 +124,7 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	}{
 		{observed.WhatShoot, c.shootObjects},
 		{observed.WhatMachineEvents, c.seedEvents},
+		{observed.WhatHost, c.hostObjects},
 		{"logs of the node", c.nodeLogs},
 		{"logs of the seed", c.seedLogs},
 	} {
@@ -449,6 +453,18 @@ func (c *collector) seedEvents(ctx context.Context) {
 			}
 		}
 		return nil
+	})
+}
+
+// hostObjects reads what the machine runs on.
+func (c *collector) hostObjects(ctx context.Context) {
+	if c.machine == nil || c.Host == nil {
+		return
+	}
+	c.try(ctx, observed.WhatHost, func(ctx context.Context) error {
+		objects, err := c.Host(ctx, c.machine)
+		c.set(func() { c.bundle.Snapshot.Seed.Hosts = objects })
+		return err
 	})
 }
 

@@ -28,6 +28,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -254,6 +255,40 @@ var _ = Describe("#Collect", func() {
 		again, err := Collect(ctx, sources())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(written(again, DefaultMaxSize)).To(Equal(archive))
+	})
+
+	It("should have what the machine runs on, without what is redacted, or say why not", func(ctx SpecContext) {
+		host := map[string]any{
+			"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+			"metadata": map[string]any{
+				"namespace": "hosts", "name": "h", "managedFields": []any{map[string]any{"manager": "hunter2"}},
+				"annotations": map[string]any{
+					"kubectl.kubernetes.io/last-applied-configuration": `{"password":"hunter2"}`, "example.com/a": "hunter2",
+					"metal.ironcore.dev/operation": "park", "machine-preservation.extensions.gardener.cloud/power-cycle-owner": `{"cycles":[]}`,
+				},
+			},
+			"spec":   map[string]any{"bmc": map[string]any{"address": "redfish://admin:hunter2@192.0.2.1", "credentialsName": "bmc-h"}, "userData": map[string]any{"name": "u"}},
+			"status": map[string]any{"errorMessage": "login failed: password=hunter2"},
+		}
+		from := sources()
+		from.Host = func(_ context.Context, machine *machinev1alpha1.Machine) ([]unstructured.Unstructured, error) {
+			Expect(machine.Name).To(Equal("m-1"))
+			u := unstructured.Unstructured{Object: host}
+			return []unstructured.Unstructured{*u.DeepCopy()}, errors.New("its Server cannot be read")
+		}
+		b, err := Collect(ctx, from)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, _ := unpacked(archive)
+		Expect(files["seed/hosts.json"]).NotTo(Or(ContainSubstring("hunter2"), ContainSubstring("managedFields")))
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Seed.Hosts).To(HaveLen(1))
+		Expect(s.Seed.Hosts[0].GetName()).To(Equal("h"))
+		Expect(s.Seed.Hosts[0].GetAnnotations()).To(Equal(map[string]string{
+			"metal.ironcore.dev/operation": "park", "machine-preservation.extensions.gardener.cloud/power-cycle-owner": `{"cycles":[]}`,
+		}))
+		Expect(reasonOf(s, "host of the machine")).To(Equal("its Server cannot be read"))
 	})
 
 	It("should read pages as if they were one, as JSON is decoded", func(ctx SpecContext) {

@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
@@ -24,7 +26,7 @@ const (
 	redactedEnv         = "values of environment variables of containers"
 	redactedCommands    = "commands and arguments of containers, their probes and hooks"
 	redactedHeaders     = "values of HTTP headers of probes, hooks and the kubelet's configuration"
-	redactedAnnotations = "annotations of others than Kubernetes, Gardener, Metal3 and NVIDIA, large ones and ones with objects"
+	redactedAnnotations = "annotations of others than Kubernetes, Gardener, Metal3, IronCore and NVIDIA, large ones and ones with objects"
 	redactedMessages    = "what containers said when they ended"
 	redactedVolumes     = "attributes of volumes for their drivers"
 	redactedFields      = "managed fields"
@@ -61,7 +63,7 @@ func redactMeta(meta *metav1.ObjectMeta, c counts) {
 const maxAnnotation = 1 << 10
 
 var (
-	knownDomain    = regexp.MustCompile(`^(?:.*\.)?(?:gardener\.cloud|sapcloud\.io|kubernetes\.io|k8s\.io|metal3\.io|nvidia\.com)$`)
+	knownDomain    = regexp.MustCompile(`^(?:.*\.)?(?:gardener\.cloud|sapcloud\.io|kubernetes\.io|k8s\.io|metal3\.io|ironcore\.dev|nvidia\.com)$`)
 	credentialName = regexp.MustCompile(`(?i)` + credentialWords)
 )
 
@@ -253,6 +255,9 @@ func redact(s *observed.Snapshot, c counts) {
 	for i := range s.Seed.Events {
 		each(&s.Seed.Events[i].ObjectMeta)
 	}
+	for i := range s.Seed.Hosts {
+		redactHost(&s.Seed.Hosts[i], c)
+	}
 	if s.Seed.Controller != nil {
 		// Others may have them, too.
 		controller := *s.Seed.Controller
@@ -260,6 +265,19 @@ func redact(s *observed.Snapshot, c counts) {
 		redactArgs(controller.Args, c)
 		s.Seed.Controller = &controller
 	}
+}
+
+// redactHost leaves our own record on a host.
+func redactHost(host *unstructured.Unstructured, c counts) {
+	record, isOurs := host.GetAnnotations()[v1alpha1.AnnotationHostOwner]
+	meta := metav1.ObjectMeta{ManagedFields: host.GetManagedFields(), Annotations: host.GetAnnotations()}
+	delete(meta.Annotations, v1alpha1.AnnotationHostOwner)
+	redactMeta(&meta, c)
+	if isOurs {
+		meta.Annotations[v1alpha1.AnnotationHostOwner] = record
+	}
+	host.SetManagedFields(meta.ManagedFields)
+	host.SetAnnotations(meta.Annotations)
 }
 
 // credentialFlag is a flag whose value is a credential, by its name. What it names may follow in the next argument.

@@ -64,9 +64,13 @@ func leaveSeed(manifest *Manifest, files map[string][]byte) error {
 		manifest.Missing = append(manifest.Missing, observed.Missing{Thing: observed.WhatController, Reason: "they stay in the seed"})
 	}
 	for i := range manifest.Missing {
-		if address.MatchString(manifest.Missing[i].Reason) {
+		// Of hosts, reasons name others than the machine does.
+		if m := manifest.Missing[i]; address.MatchString(m.Reason) || m.Thing == observed.WhatHost {
 			manifest.Missing[i].Reason = "it could not be asked"
 		}
+	}
+	if files[hostsName] != nil {
+		manifest.Missing = append(manifest.Missing, observed.Missing{Thing: observed.WhatHost, Reason: "it stays in the seed"})
 	}
 	var namespace *regexp.Regexp
 	if manifest.Namespace != "" {

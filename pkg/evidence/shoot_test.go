@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
@@ -35,10 +36,12 @@ var _ = Describe("#WriteForShoot", func() {
 		b.Snapshot.Seed = &observed.Seed{
 			Namespace: namespace, Machines: []machinev1alpha1.Machine{machine}, Events: append(b.Snapshot.Seed.Events, e),
 			Controller: &observed.Controller{Injected: true, Args: []string{"--seed-name=the-seed"}},
+			Hosts:      []unstructured.Unstructured{{Object: map[string]any{"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": map[string]any{"name": "rack-9"}}}},
 		}
 		b.Snapshot.Missing = []observed.Missing{
 			{Thing: observed.WhatPods, Reason: `Get "https://kube-apiserver/api/v1/pods": dial tcp 100.64.3.7:443: connect: connection refused`},
 			{Thing: observed.WhatBudgets, Reason: "no answer within 10s"},
+			{Thing: observed.WhatHost, Reason: "there is no Server rack-9"},
 		}
 		b.AddLog("node/logs/kubelet.log", []byte("of the node\n"))
 		b.AddLog("seed/logs/machine-controller-manager.log", []byte("of the control plane\n"))
@@ -68,7 +71,7 @@ var _ = Describe("#WriteForShoot", func() {
 
 		files := filesOf(after.Bytes())
 		want := slices.DeleteFunc(slices.Sorted(maps.Keys(inSeed)), func(path string) bool {
-			return path == "seed/controller.json" || path == "seed/logs/machine-controller-manager.log"
+			return path == "seed/controller.json" || path == "seed/hosts.json" || path == "seed/logs/machine-controller-manager.log"
 		})
 		Expect(slices.Sorted(maps.Keys(files))).To(Equal(want))
 		Expect(want).To(ContainElements("node/logs/kubelet.log", "seed/machines.json", "seed/events.json", "shoot/nodes.json", "shoot/pods.json"))
@@ -77,7 +80,7 @@ var _ = Describe("#WriteForShoot", func() {
 				Expect(data).To(Equal(inSeed[path]), path)
 			}
 			text := strings.ReplaceAll(data, namespace+"-pool", "")
-			for _, word := range []string{namespace, "the-seed", "node-of-the-seed", "machine-controller-manager-77", "100.64", "kube-apiserver", "of the control plane"} {
+			for _, word := range []string{namespace, "the-seed", "node-of-the-seed", "machine-controller-manager-77", "100.64", "kube-apiserver", "of the control plane", "rack-9"} {
 				Expect(text).NotTo(ContainSubstring(word), path)
 			}
 		}
@@ -91,6 +94,8 @@ var _ = Describe("#WriteForShoot", func() {
 			observed.Missing{Thing: observed.WhatPods, Reason: "it could not be asked"},
 			observed.Missing{Thing: observed.WhatBudgets, Reason: "no answer within 10s"},
 			observed.Missing{Thing: observed.WhatController, Reason: "they stay in the seed"},
+			observed.Missing{Thing: observed.WhatHost, Reason: "it could not be asked"},
+			observed.Missing{Thing: observed.WhatHost, Reason: "it stays in the seed"},
 		))
 	})
 

@@ -48,7 +48,39 @@ func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*r
 	return h, err
 }
 
-func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
+// Whole returns all objects that the host of a machine consists of, as the API server has them now, or ErrNoHost. What is left of a host
+// of which one is gone is no error.
+func (d *Driver) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([]unstructured.Unstructured, error) {
+	object, err := d.find(ctx, d.APIReader, machine)
+	if err != nil {
+		return nil, err
+	}
+	objects := []unstructured.Unstructured{*object}
+	for _, part := range d.Kind.Rest(object) {
+		switch err := Get(ctx, d.APIReader, client.ObjectKeyFromObject(part), part); {
+		case err == nil:
+			objects = append(objects, *part)
+		case !apierrors.IsNotFound(err):
+			return objects, err
+		}
+	}
+	return objects, nil
+}
+
+// NameOf returns the name by which people know the host of a machine: that of what stays of it when the machine goes, as far as the cache
+// has it, and else the one that the machine names, empty for none.
+func (d *Driver) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) string {
+	if object, err := d.find(ctx, d.Cached, machine); err == nil {
+		for _, part := range d.Kind.Rest(object) {
+			return part.GetName()
+		}
+	}
+	key, _ := d.Kind.Key(machine)
+	return key.Name
+}
+
+// find returns the object that the host of a machine is, or ErrNoHost.
+func (d *Driver) find(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*unstructured.Unstructured, error) {
 	kind := d.kind().Kind
 	key, ok := d.Kind.Key(machine)
 	if !ok {
@@ -63,6 +95,14 @@ func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machin
 	}
 	if !d.isOf(object, client.ObjectKeyFromObject(machine)) {
 		return nil, fmt.Errorf("%w: %s %q is that of somebody else", ErrNoHost, kind, key)
+	}
+	return object, nil
+}
+
+func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
+	object, err := d.find(ctx, reader, machine)
+	if err != nil {
+		return nil, err
 	}
 	h, _, err := d.observe(ctx, reader, object)
 	if err != nil {

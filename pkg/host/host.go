@@ -45,6 +45,8 @@ type Kind interface {
 	Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool)
 	// HostOf returns the host that an object of any of these kinds is about, nil for none.
 	HostOf(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) *unstructured.Unstructured
+	// Rest returns the other objects that a host consists of, with nothing but what identifies them.
+	Rest(host *unstructured.Unstructured) []*unstructured.Unstructured
 	// Consumer returns the machine that a host says it is for, and false if it says so of none. If it says no namespace, that is
 	// the one of the Machines.
 	Consumer(host *unstructured.Unstructured, namespace string) (client.ObjectKey, bool)

@@ -44,11 +44,16 @@ func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object
 
 // list reads the cached hosts of a kind. It returns ErrNoKind if that is not served.
 func (a Access) list(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
+	return a.listIn(ctx, kind, a.HostNamespace)
+}
+
+// listIn reads the cached objects of a kind in a namespace, in all of them if it is empty.
+func (a Access) listIn(ctx context.Context, kind schema.GroupVersionKind, namespace string) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := a.Cached.List(ctx, list, client.InNamespace(a.HostNamespace)); err != nil {
+	if err := a.Cached.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list %s of %s: %w", kind.Kind, kind.GroupVersion(), kindError(err))
 	}
 	return list.Items, nil

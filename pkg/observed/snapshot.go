@@ -17,6 +17,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
@@ -39,6 +40,7 @@ const (
 	WhatController    Thing = "ControllerArguments"
 	WhatPods          Thing = "Pods"
 	WhatBudgets       Thing = "PodDisruptionBudgets"
+	WhatHost          Thing = "Host"
 )
 
 var texts = map[Thing]string{
@@ -54,6 +56,7 @@ var texts = map[Thing]string{
 	WhatController:    "arguments of the preservation controller",
 	WhatPods:          "pods of the node",
 	WhatBudgets:       "PodDisruptionBudgets of the pods",
+	WhatHost:          "host of the machine",
 }
 
 // Text returns the thing in words.
@@ -89,6 +92,8 @@ type Seed struct {
 	MachineSets        []machinev1alpha1.MachineSet
 	MachineDeployments []machinev1alpha1.MachineDeployment
 	Events             []eventsv1.Event
+	// Hosts are the objects that the machine's host consists of, which may be in another cluster.
+	Hosts []unstructured.Unstructured
 	// Controller is how the preservation controller runs; nil if nobody knows.
 	Controller *Controller
 }

@@ -52,6 +52,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/operatorconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/quarantine"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
@@ -143,6 +144,13 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
 		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
 	}}
+	if opts.PowerCycle.Enabled {
+		kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
+		if err != nil {
+			return nil, err
+		}
+		s.hosts = &remediation.Hosts{Kind: kind, Namespace: opts.Namespace, Kubeconfig: opts.PowerCycle.HostKubeconfig, Config: controlConfig}
+	}
 	if err := s.connectSeed(ctx, adjust); err != nil {
 		return nil, err
 	}
@@ -154,7 +162,8 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		enabled bool
 		add     func(context.Context) error
 	}{
-		{"failures", opts.Failures, s.addFailures}, // preservation tells it of them
+		{"failures", opts.Failures, s.addFailures}, // preservation tells it of them, and the next one
+		{"quarantine", opts.PowerCycle.Enabled && opts.PowerCycle.Quarantine.Failures > 0, s.addQuarantine},
 		{"preservation", true, s.addPreservation},
 		{"drains", true, s.addDrain},
 		{"drain strategies", opts.DrainStrategies.Enabled, s.addDrainStrategies},
@@ -177,11 +186,13 @@ type sidecar struct {
 	controlConfig, targetConfig *rest.Config
 	kept                        domain.Group
 
-	mgr    manager.Manager
-	target cluster.Cluster
-	nodes  *shoot.Nodes
-	pods   kubernetes.Interface
-	ledger preservation.Ledger
+	mgr     manager.Manager
+	target  cluster.Cluster
+	nodes   *shoot.Nodes
+	pods    kubernetes.Interface
+	ledgers []preservation.Ledger
+	// hosts are nil where nothing is power-cycled.
+	hosts *remediation.Hosts
 }
 
 // connectSeed makes the manager, with a cache of the Machines and of what they belong to.
@@ -267,7 +278,7 @@ func (s *sidecar) addPreservation(context.Context) error {
 		NodeConditions: s.kept.NodeConditions,
 		Maintenance:    s.kept.Maintenance,
 		Remediation:    s.kept.Remediation,
-		Ledger:         s.ledger,
+		Ledgers:        s.ledgers,
 	}).AddToManager(s.mgr, s.nodes)
 }
 
@@ -277,15 +288,8 @@ func (s *sidecar) addFailures(context.Context) error {
 		return err
 	}
 	ledger := &failures.Ledger{Namespace: s.opts.Namespace, Shoot: shoot, Timeouts: s.opts.Timeouts, NodeConditions: s.opts.NodeConditions}
-	if s.opts.PowerCycle.Enabled {
-		kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
-		if err != nil {
-			return err
-		}
-		ledger.HostOf = func(machine *machinev1alpha1.Machine) string {
-			host, _ := kind.Key(machine)
-			return host.Name
-		}
+	if s.hosts != nil {
+		ledger.HostOf = s.hosts.NameOf
 	}
 	if s.opts.Evidence.Enabled {
 		clients, err := evidence.NewClients(s.controlConfig, s.targetConfig, false)
@@ -296,8 +300,25 @@ func (s *sidecar) addFailures(context.Context) error {
 			return clients.StoredName(ctx, s.opts.Namespace, machine, since)
 		}
 	}
-	s.ledger = ledger
+	s.ledgers = append(s.ledgers, ledger)
 	return ledger.AddToManager(s.mgr, s.nodes)
+}
+
+func (s *sidecar) addQuarantine(context.Context) error {
+	kind, err := s.opts.quarantining()
+	if err != nil {
+		return err
+	}
+	r := &quarantine.Reconciler{
+		Settings:  s.opts.PowerCycle.Quarantine,
+		Seed:      s.opts.PowerCycle.SeedName,
+		Namespace: s.opts.Namespace,
+		Kind:      kind,
+		Driver:    s.hosts.Driver,
+		Timeouts:  s.opts.Timeouts,
+	}
+	s.ledgers = append(s.ledgers, r)
+	return r.AddToManager(s.mgr)
 }
 
 func (s *sidecar) addDrain(context.Context) error {
@@ -331,10 +352,6 @@ func (s *sidecar) addMaintenance(ctx context.Context) error {
 }
 
 func (s *sidecar) addRemediation(context.Context) error {
-	kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
-	if err != nil {
-		return err
-	}
 	return (&remediation.Reconciler{
 		Seed:           s.opts.PowerCycle.SeedName,
 		AllowNodes:     s.opts.PowerCycle.ShootRequests,
@@ -344,12 +361,7 @@ func (s *sidecar) addRemediation(context.Context) error {
 		Evidence:       s.opts.Evidence.Enabled,
 		Timeouts:       s.opts.Timeouts,
 		NodeConditions: s.opts.NodeConditions,
-	}).AddToManager(s.mgr, s.nodes, s.pods, &remediation.Hosts{
-		Kind:       kind,
-		Namespace:  s.opts.Namespace,
-		Kubeconfig: s.opts.PowerCycle.HostKubeconfig,
-		Config:     s.controlConfig,
-	})
+	}).AddToManager(s.mgr, s.nodes, s.pods, s.hosts)
 }
 
 func (s *sidecar) addEvidence(context.Context) error {
@@ -362,7 +374,11 @@ func (s *sidecar) addEvidence(context.Context) error {
 			return err
 		}
 	}
-	return (&evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(s.mgr, s.opts.Namespace, clients)
+	r := &evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}
+	if s.hosts != nil {
+		r.Host = s.hosts.Whole
+	}
+	return r.AddToManager(s.mgr, s.opts.Namespace, clients)
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of

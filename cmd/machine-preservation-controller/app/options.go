@@ -15,8 +15,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
 )
 
 const (
@@ -71,6 +73,8 @@ type PowerCycle struct {
 	MaxPerShoot  int32
 	Grants       bool
 	MaxServicing time.Duration
+	// Quarantine is after how many failures within which time no other machine gets a host.
+	Quarantine quarantine.Settings
 }
 
 // Evidence are the flags of stored evidence. Nothing of it happens if it is not enabled.
@@ -113,6 +117,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.PowerCycle.MaxPerShoot, "power-cycle-max-per-shoot", 0, "Number of machines that are power-cycled at a time at most. 0 for any.")
 	fs.BoolVar(&o.PowerCycle.Grants, "power-cycle-grants", false, "Whether power cycles begin only when the extension grants them.")
 	fs.DurationVar(&o.PowerCycle.MaxServicing, "power-cycle-max-servicing", v1alpha1.DefaultMaxServicing, "Time for which the deadlines of a power cycle stand still while its host is being serviced.")
+	fs.IntVar(&o.PowerCycle.Quarantine.Failures, "quarantine-failures", 0, "Number of failures of machines on a host within the period of quarantine after which no other machine gets it. 0 for any. Only with power cycles.")
+	fs.DurationVar(&o.PowerCycle.Quarantine.Period, "quarantine-period", 0, "Time within which failures of machines on a host count together.")
 	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
 	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
 	fs.Int64Var(&o.Evidence.Budget, "evidence-budget", v1alpha1.DefaultEvidenceBudget, "Number of bytes of evidence that are stored at most.")
@@ -120,6 +126,19 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Failures, "failures", false, "Whether to tell of failures of machines in the shoot.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
+}
+
+// quarantining returns the kind of the hosts that may be put into quarantine, nil if none are to be.
+func (o *Options) quarantining() (host.Quarantining, error) {
+	kind, err := drivers.For(configv1alpha1.HostKind(o.PowerCycle.HostKind))
+	if err != nil || o.PowerCycle.Quarantine.Failures == 0 {
+		return nil, nil //nolint:nilerr // that of the kind is told anyway
+	}
+	quarantining, ok := kind.Kind.(host.Quarantining)
+	if !ok {
+		return nil, fmt.Errorf("--quarantine-failures=%d: hosts of kind %s cannot be put into quarantine", o.PowerCycle.Quarantine.Failures, o.PowerCycle.HostKind)
+	}
+	return quarantining, nil
 }
 
 // Validate returns an error that names each flag which cannot be used as it is, and what is valid.
@@ -140,6 +159,9 @@ func (o *Options) Validate() error {
 	if o.PowerCycle.Enabled {
 		if _, err := drivers.For(configv1alpha1.HostKind(o.PowerCycle.HostKind)); err != nil {
 			errs = append(errs, fmt.Errorf("--host-kind: %w", err))
+		}
+		if _, err := o.quarantining(); err != nil {
+			errs = append(errs, err)
 		}
 		if o.PowerCycle.SeedName == "" {
 			errs = append(errs, errors.New("--seed-name must be set"))

@@ -15,6 +15,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
 )
 
 var _ = Describe("Options", func() {
@@ -68,6 +69,11 @@ var _ = Describe("Options", func() {
 	It("X8, X18: should bound power cycles as the flags say", func() {
 		Expect(parse(append(valid, "--power-cycle", "--power-cycle-max-per-shoot=2", "--power-cycle-grants", "--power-cycle-max-servicing=1h")...).PowerCycle).
 			To(Equal(PowerCycle{Enabled: true, MaxPerShoot: 2, Grants: true, MaxServicing: time.Hour}))
+	})
+
+	It("should put hosts into quarantine as the flags say", func() {
+		Expect(parse(append(valid, "--quarantine-failures=4", "--quarantine-period=48h")...).PowerCycle.Quarantine).
+			To(Equal(quarantine.Settings{Failures: 4, Period: 48 * time.Hour}))
 	})
 
 	DescribeTable("#Validate", func(args []string, messages ...string) {

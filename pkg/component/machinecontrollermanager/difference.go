@@ -85,6 +85,8 @@ var ownFlags = []string{
 	preservationcontroller.FlagPowerCycleMaxPerShoot,
 	preservationcontroller.FlagPowerCycleGrants,
 	preservationcontroller.FlagPowerCycleMaxServicing,
+	preservationcontroller.FlagQuarantineFailures,
+	preservationcontroller.FlagQuarantinePeriod,
 }
 
 // argsOfShoot returns the arguments that do not depend on the extension's own configuration.

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 
-	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
@@ -24,14 +23,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
-const (
-	// ManagedResourceName is the name of the ManagedResource with all of it.
-	ManagedResourceName = "extension-machine-preservation-evidence"
-
-	// finalizeAfter is how long the namespace may wait, when it is deleted, for finalizers that others have put on what is in it. The
-	// shoot, and evidence that is enabled again, wait for that.
-	finalizeAfter = "5m"
-)
+// ManagedResourceName is the name of the ManagedResource with all of it.
+const ManagedResourceName = "extension-machine-preservation-evidence"
 
 // Resources are what has it in the shoot. All copies go with it.
 func Resources(c client.Client, namespace string) shootresources.Resources {
@@ -48,7 +41,7 @@ type machineEvidence struct{ resources shootresources.Resources }
 // Deploy implements component.Deployer.
 func (m *machineEvidence) Deploy(ctx context.Context) error {
 	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(objects()...)
+		AddAllAndSerialize(shootresources.Finalized(objects()...)...)
 	if err != nil {
 		return fmt.Errorf("failed to serialize the namespace of evidence: %w", err)
 	}
@@ -60,7 +53,7 @@ func (m *machineEvidence) Destroy(ctx context.Context) error { return m.resource
 
 func objects() []client.Object {
 	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: retention.ShootNamespace, Name: name, Annotations: map[string]string{resourcesv1alpha1.FinalizeDeletionAfter: finalizeAfter}}
+		return metav1.ObjectMeta{Namespace: retention.ShootNamespace, Name: name}
 	}
 	secrets := func(verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{corev1.GroupName}, Resources: []string{"secrets"}, Verbs: verbs}

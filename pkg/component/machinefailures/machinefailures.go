@@ -61,7 +61,7 @@ type machineFailures struct{ resources shootresources.Resources }
 // Deploy implements component.Deployer.
 func (m *machineFailures) Deploy(ctx context.Context) error {
 	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(definition.DeepCopy(), viewer())
+		AddAllAndSerialize(shootresources.Finalized(definition.DeepCopy(), viewer())...)
 	if err != nil {
 		return fmt.Errorf("failed to serialize the API of MachineFailures: %w", err)
 	}

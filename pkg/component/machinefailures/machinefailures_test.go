@@ -44,6 +44,7 @@ var _ = Describe("MachineFailures", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(objects).To(HaveLen(2))
 		for _, object := range objects {
+			Expect(object.GetAnnotations()).To(HaveKeyWithValue("resources.gardener.cloud/finalize-deletion-after", "5m"), "nobody's finalizer keeps the shoot")
 			switch object := object.(type) {
 			case *apiextensionsv1.CustomResourceDefinition:
 				Expect(object.Name).To(Equal("machinefailures.machine-preservation.extensions.gardener.cloud"))

@@ -47,6 +47,10 @@ const (
 	FlagPowerCycleGrants = FlagPowerCycle + "-grants"
 	// FlagPowerCycleMaxServicing is the flag with for how long hosts may be serviced meanwhile.
 	FlagPowerCycleMaxServicing = FlagPowerCycle + "-max-servicing"
+	// FlagQuarantineFailures and FlagQuarantinePeriod are the flags with how many machines fail on a host, and within which time, until no
+	// other machine gets it. They come from the extension's own configuration as well.
+	FlagQuarantineFailures = "--quarantine-failures"
+	FlagQuarantinePeriod   = "--quarantine-period"
 
 	// HostVolumeName is the name of the volume with the kubeconfig for the hosts.
 	HostVolumeName = "kubeconfig-machine-preservation-hosts"
@@ -197,6 +201,9 @@ func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {
 	}
 	if hosts.MaxPerSeed != nil {
 		flags = append(flags, FlagPowerCycleGrants)
+	}
+	if q := hosts.Quarantine; q != nil {
+		flags = append(flags, fmt.Sprintf("%s=%d", FlagQuarantineFailures, *q.Failures), FlagQuarantinePeriod+"="+q.Period.Duration.String())
 	}
 	if hosts.KubeconfigSecretName != "" {
 		flags = append(flags, "--host-kubeconfig="+hostVolumePath+"/"+secrets.DataKeyKubeconfig)

@@ -59,6 +59,7 @@ var metrics = []string{
 	"machine_preservation_failures_total",
 	"machine_preservation_failures_dropped_total",
 	"machine_preservation_host_failure_timestamp_seconds",
+	"machine_preservation_host_quarantines_total",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",

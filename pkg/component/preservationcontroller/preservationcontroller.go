@@ -198,7 +198,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 // deployManagedResource deploys what gardener-resource-manager brings into the shoot.
 func (p *preservationController) deployManagedResource(ctx context.Context) error {
 	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(p.shootResources()...)
+		AddAllAndSerialize(shootresources.Finalized(p.shootResources()...)...)
 	if err != nil {
 		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
 	}

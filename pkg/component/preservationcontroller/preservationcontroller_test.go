@@ -98,10 +98,14 @@ var _ = Describe("PreservationController", func() {
 
 		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
 		Expect(err).NotTo(HaveOccurred())
+		meta := metav1.ObjectMeta{
+			Name:        "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller",
+			Annotations: map[string]string{"resources.gardener.cloud/finalize-deletion-after": "5m"},
+		}
 		Expect(objects).To(ConsistOf(
 			&rbacv1.ClusterRole{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
-				ObjectMeta: metav1.ObjectMeta{Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
+				ObjectMeta: meta,
 				Rules: []rbacv1.PolicyRule{
 					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 					{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
@@ -113,7 +117,7 @@ var _ = Describe("PreservationController", func() {
 			},
 			&rbacv1.ClusterRoleBinding{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"},
-				ObjectMeta: metav1.ObjectMeta{Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
+				ObjectMeta: meta,
 				RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
 				Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-preservation-controller", Namespace: "kube-system"}},
 			},

@@ -21,7 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const origin = "gardener-extension-machine-preservation"
+const (
+	origin = "gardener-extension-machine-preservation"
+	// finalizeAfter is how long what is deleted in the shoot may wait for finalizers that others have put on it, or on what goes with it.
+	// The deletion of the shoot waits for that, and so does what is enabled again.
+	finalizeAfter = "5m"
+)
 
 // ErrTerminating is returned by Deploy when the ManagedResource of before is still being deleted. What is written into it
 // would go with it.
@@ -38,6 +43,14 @@ type Resources struct {
 	Name string
 	// KeepObjects says that what is in the shoot stays there when the ManagedResource is deleted.
 	KeepObjects bool
+}
+
+// Finalized has gardener-resource-manager take all finalizers from objects that are being deleted for too long, and returns them.
+func Finalized(objects ...client.Object) []client.Object {
+	for _, object := range objects {
+		kubernetesutils.SetMetaDataAnnotation(object, resourcesv1alpha1.FinalizeDeletionAfter, finalizeAfter)
+	}
+	return objects
 }
 
 // Deploy creates or updates the resources with what a registry of managed resources has serialized.

@@ -54,6 +54,8 @@ var (
 	serverKind = version.WithKind("Server")
 	resource   = schema.GroupResource{Group: version.Group, Resource: "serverclaims"}
 
+	pathUnclaimable = []string{"spec", "unclaimable"}
+
 	ignored = []string{
 		"ignore-reconciliation", "ignore-reconciliation-propagated", "ignore-child-and-self-reconciliation", // v0.3.0
 		"ignore",                                     // since v0.7.0
@@ -106,8 +108,10 @@ func ByObject() map[client.Object]cache.ByObject {
 			"spec.power", "spec.serverRef",
 		)},
 		host.New(serverKind): {UnsafeDisableDeepCopy: new(true), Transform: keepingChanged(host.Strip(
-			func(key string) bool { return key == annotationOperation || key == annotationParked },
-			"spec.power", "spec.serverClaimRef.namespace", "spec.serverClaimRef.name", "spec.serverClaimRef.uid", "spec.serverMaintenanceRef.name",
+			func(key string) bool {
+				return slices.Contains([]string{annotationOperation, annotationParked, v1alpha1.AnnotationHostFailures}, key)
+			},
+			"spec.power", "spec.unclaimable", "spec.serverClaimRef.namespace", "spec.serverClaimRef.name", "spec.serverClaimRef.uid", "spec.serverMaintenanceRef.name",
 			"status.powerState", "status.state",
 		))},
 	}
@@ -160,10 +164,18 @@ func ClusterPolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{"servers"}, Verbs: []string{"get", "list", "watch"}}}
 }
 
+// QuarantinePolicyRules returns what it takes in addition to put Servers into quarantine.
+func QuarantinePolicyRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{"servers"}, Verbs: []string{"patch"}}}
+}
+
 // Kind implements host.Kind.
 type Kind struct{}
 
-var _ host.Kind = Kind{}
+var (
+	_ host.Kind         = Kind{}
+	_ host.Quarantining = Kind{}
+)
 
 // Objects returns a ServerClaim and a Server.
 func (Kind) Objects() []client.Object {
@@ -194,6 +206,17 @@ func (Kind) HostOf(ctx context.Context, reader client.Reader, object *unstructur
 		return nil
 	}
 	return claim
+}
+
+// Rest returns the Server of a claim.
+func (Kind) Rest(object *unstructured.Unstructured) []*unstructured.Unstructured {
+	claim := &serverClaim{}
+	if err := host.Convert(object, claim); err != nil || claim.Spec.ServerRef == nil {
+		return nil
+	}
+	s := host.New(serverKind)
+	s.SetName(claim.Spec.ServerRef.Name)
+	return []*unstructured.Unstructured{s}
 }
 
 // Consumer returns the machine that has the name of the claim.
@@ -242,6 +265,26 @@ func (Kind) Switch(claim *unstructured.Unstructured, on bool) error {
 		power = powerOn
 	}
 	return unstructured.SetNestedField(claim.Object, power, "spec", "power")
+}
+
+// Lasting is a Server: its claim goes with the machine.
+func (Kind) Lasting() schema.GroupVersionKind { return serverKind }
+
+// IsBound says that a Server is that of a claim.
+func (Kind) IsBound(object, lasting *unstructured.Unstructured) bool {
+	claim, s := &serverClaim{}, &server{}
+	return host.Convert(object, claim) == nil && host.Convert(lasting, s) == nil && s.isOf(claim)
+}
+
+// IsQuarantined says that no claim is bound to a Server any more.
+func (Kind) IsQuarantined(lasting *unstructured.Unstructured) bool {
+	unclaimable, _, err := unstructured.NestedBool(lasting.Object, pathUnclaimable...)
+	return err == nil && unclaimable
+}
+
+// Quarantine leaves a claim that is bound already alone. There is such a field since v0.7.0.
+func (Kind) Quarantine(lasting *unstructured.Unstructured) error {
+	return unstructured.SetNestedField(lasting.Object, true, pathUnclaimable...)
 }
 
 // server returns the Server of a claim, nil if it has none.

@@ -205,6 +205,23 @@ func of(d *host.Driver) *remediation.Host {
 }
 
 var _ = Describe("ServerClaims", func() {
+	DescribeTable("the whole of a host, and its name", func(e edit, name string, kinds ...string) {
+		d, _ := driverOf(interceptor.Funcs{}, hosts(e))
+		objects, err := d.Whole(ctx, machine())
+		Expect(errors.Is(err, host.ErrNoHost)).To(Equal(len(kinds) == 0), "%v", err)
+		var actual []string
+		for i := range objects {
+			actual = append(actual, objects[i].GetKind())
+		}
+		Expect(actual).To(HaveExactElements(kinds))
+		Expect(d.NameOf(ctx, machine())).To(Equal(name))
+	},
+		Entry("bound", nothing, "s", "ServerClaim", "Server"),
+		Entry("bound to none", edit(func(p pair) { unstructured.RemoveNestedField(p.claim.Object, "spec", "serverRef") }), "m", "ServerClaim"),
+		Entry("bound to one that is gone", claim("gone", "spec", "serverRef", "name"), "gone", "ServerClaim"),
+		Entry("that of another machine", claim("n", "metadata", "name"), "m"),
+	)
+
 	DescribeTable("names of hosts on machines", func(id, namespace, name string) {
 		key, ok := ironcore.Kind{}.Key(machine(providerID(id)))
 		Expect(ok).To(Equal(name != ""))

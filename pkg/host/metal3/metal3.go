@@ -142,6 +142,9 @@ func (Kind) HostOf(_ context.Context, _ client.Reader, object *unstructured.Unst
 	return object
 }
 
+// Rest returns nothing: it is one object.
+func (Kind) Rest(*unstructured.Unstructured) []*unstructured.Unstructured { return nil }
+
 // Consumer returns the consumer, if that is a machine of machine-controller-manager, or a HostClaim of metal3 that has the name of
 // one, in a namespace that has the name of its own: the claim itself says of whom it is, but he who may write it says so.
 func (Kind) Consumer(object *unstructured.Unstructured, _ string) (client.ObjectKey, bool) {

@@ -138,6 +138,14 @@ func read(c client.Client) *unstructured.Unstructured {
 }
 
 var _ = Describe("BareMetalHosts", func() {
+	It("is all of a host, as the API server has it", func() {
+		d, _ := driverOf(interceptor.Funcs{}, bmh())
+		objects, err := d.Whole(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(objects).To(HaveLen(1))
+		Expect(objects[0].Object["status"]).To(HaveKey("hardware"))
+	})
+
 	DescribeTable("names of hosts on machines", func(m *machinev1alpha1.Machine, namespace, name string) {
 		key, ok := metal3.Kind{}.Key(m)
 		Expect(ok).To(Equal(name != ""))

@@ -63,6 +63,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			EarlierLogs:   early.of(machine),
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
+			Host:          r.Host,
 			Controller:    &observed.Controller{Injected: true, Args: r.Args},
 		})
 	}

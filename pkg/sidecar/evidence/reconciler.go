@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
@@ -67,6 +68,8 @@ type Reconciler struct {
 	Store client.Client
 	// Collect gathers what is known of a machine.
 	Collect func(ctx context.Context, machine string) (*evidence.Bundle, error)
+	// Host returns all objects that the host of a machine consists of. It is nil where there are no hosts.
+	Host func(context.Context, *machinev1alpha1.Machine) ([]unstructured.Unstructured, error)
 	// Args are those that this process runs with: they are a part of the evidence.
 	Args []string
 	// Retention is for how long evidence is kept after its machine is gone.

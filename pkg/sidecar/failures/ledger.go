@@ -65,7 +65,7 @@ type Ledger struct {
 	Timeouts       facts.Timeouts
 	NodeConditions []string
 	// HostOf returns the name of the host of a machine, empty if it names none. Nil: there are no hosts.
-	HostOf func(*machinev1alpha1.Machine) string
+	HostOf func(context.Context, *machinev1alpha1.Machine) string
 	// EvidenceOf returns the name of the stored evidence of a failure, empty for none. Nil: none is stored.
 	EvidenceOf func(ctx context.Context, machine string, since time.Time) string
 	Clock      clock.PassiveClock
@@ -342,7 +342,7 @@ func (l *Ledger) begin(ctx context.Context, entry *failure.Entry, place failure.
 // find asks the API servers for what the caches do not keep.
 func (l *Ledger) find(ctx context.Context, found *failure.Found) {
 	if l.HostOf != nil {
-		found.Host = l.HostOf(found.Machine)
+		found.Host = l.HostOf(ctx, found.Machine)
 	}
 	live := &machinev1alpha1.Machine{}
 	if err := l.call(ctx, func(ctx context.Context) error {

@@ -565,7 +565,7 @@ var _ = Describe("Ledger", func() {
 
 	It("should name the host and the evidence, where there are any", func() {
 		e := newEnvironment(Machine("m", kept), Node("m", NotReady))
-		e.ledger.HostOf = func(m *machinev1alpha1.Machine) string { return "host-of-" + m.Name }
+		e.ledger.HostOf = func(_ context.Context, m *machinev1alpha1.Machine) string { return "host-of-" + m.Name }
 		e.ledger.EvidenceOf = func(_ context.Context, machine string, since time.Time) string {
 			Expect(since).To(BeTemporally("==", began))
 			return "evidence-of-" + machine

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -27,26 +28,27 @@ var _ = Describe("Ledger", func() {
 
 	It("P12: should be told when the machines are held, and keep nothing from going on", func(ctx SpecContext) {
 		e := withMachine(preservation.HealthTimer{}, Machine("m", failed), Node("m", NotReady))
-		told := 0
-		e.Ledger = ledger(func(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
+		told, others := 0, 0
+		e.Ledgers = []Ledger{ledger(func(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
 			told++
 			Expect(deployment.Name).To(Equal("pool"))
 			Expect(now).To(Equal(e.now()))
 			Expect(decisions).To(HaveLen(1))
 			Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"cause", "auto"))
 			panic("a mistake")
-		})
+		}), ledger(func(*machinev1alpha1.MachineDeployment, []preservation.Decision, time.Time) { others++ })}
 		result := e.settle(ctx)
 		Expect(told).NotTo(BeZero())
+		Expect(others).To(Equal(told))
 		Expect(result.RequeueAfter).To(Equal(72 * time.Hour))
 	})
 
 	It("T6: should be told of a machine that is not kept, of which nothing is written", func(ctx SpecContext) {
 		e := withMachine(preservation.HealthTimer{}, Machine("m", failed, Annotation(prefix+"forbidden", "true")), Node("m", NotReady))
 		var since time.Time
-		e.Ledger = ledger(func(_ *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, _ time.Time) {
+		e.Ledgers = []Ledger{ledger(func(_ *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, _ time.Time) {
 			since, _ = decisions[0].HasFailed()
-		})
+		})}
 		_, err := e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(since).To(BeTemporally("==", Start.Add(50*time.Minute)))

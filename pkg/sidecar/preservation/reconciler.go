@@ -59,8 +59,8 @@ type Reconciler struct {
 	Remediation preservation.RemediationOptions
 	Clock       clock.PassiveClock
 	Events      Events
-	// Ledger takes note of failures. Nil: nobody does.
-	Ledger Ledger
+	// Ledgers take note of failures.
+	Ledgers []Ledger
 
 	backlogs sync.Map // *backlog by reconcile.Request
 	// enqueue adds to the workqueue. Nil: there is none.
@@ -124,8 +124,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.notify(backlog, pool, decisions)
-	if r.Ledger != nil {
-		_ = panics.Catch(ctx, func() error { r.Ledger.Observe(deployment, decisions, now); return nil })
+	for _, ledger := range r.Ledgers {
+		_ = panics.Catch(ctx, func() error { ledger.Observe(deployment, decisions, now); return nil })
 	}
 	observe(deployment, group, ended, now)
 

@@ -7,6 +7,7 @@ package remediation
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,8 +15,10 @@ import (
 	"sync"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -58,6 +61,27 @@ func (h *Hosts) Driver() *host.Driver {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	return h.known
+}
+
+// errUnknown says that nobody knows the hosts yet.
+var errUnknown = errors.New("the hosts are not known yet")
+
+// Whole returns all objects that the host of a machine consists of, as the API server has them now.
+func (h *Hosts) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([]unstructured.Unstructured, error) {
+	driver := h.Driver()
+	if driver == nil {
+		return nil, errUnknown
+	}
+	return driver.Whole(ctx, machine)
+}
+
+// NameOf returns the name of the host of a machine, empty if it names none.
+func (h *Hosts) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) string {
+	if driver := h.Driver(); driver != nil {
+		return driver.NameOf(ctx, machine)
+	}
+	key, _ := h.Kind.Key(machine)
+	return key.Name
 }
 
 // Source returns a source of requests for hosts that are added, changed or removed, of which one object is nil then, and for

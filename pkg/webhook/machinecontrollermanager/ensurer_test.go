@@ -449,7 +449,7 @@ var _ = Describe("Ensurer", func() {
 			ensure()
 			var actual []string
 			for _, arg := range container().Args {
-				if strings.Contains(arg, "power") || strings.Contains(arg, "host") || strings.Contains(arg, "seed") {
+				if strings.Contains(arg, "power") || strings.Contains(arg, "host") || strings.Contains(arg, "seed") || strings.Contains(arg, "quarantine") {
 					if !strings.HasPrefix(arg, "--namespace=") {
 						actual = append(actual, arg)
 					}
@@ -483,6 +483,9 @@ var _ = Describe("Ensurer", func() {
 			Entry("hosts elsewhere", "true", &configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", ShootRequests: true, MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}},
 				"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed-1",
 				"--power-cycle-max-servicing=2h0m0s", "--host-kubeconfig=/var/run/secrets/gardener.cloud/machine-preservation-hosts/kubeconfig", "--power-cycle-shoot-requests"),
+			Entry("hosts on which machines fail again and again", "true",
+				&configv1alpha1.Hosts{Kind: "ServerClaim", MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}, Quarantine: &configv1alpha1.Quarantine{Failures: new(int32(3)), Period: &metav1.Duration{Duration: 168 * time.Hour}}},
+				"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed-1", "--power-cycle-max-servicing=2h0m0s", "--quarantine-failures=3", "--quarantine-period=168h0m0s"),
 		)
 
 		It("should follow the generic kubeconfig when it is rotated", func() {

@@ -47,6 +47,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -106,8 +107,8 @@ func (e *Environment) StartTokenRequestor(ctx context.Context) {
 }
 
 // StartResourceManager runs the controller of gardener-resource-manager that brings ManagedResources into shoots, until the end
-// of the suite. It looks every second for what has changed there.
-func (e *Environment) StartResourceManager(ctx context.Context) {
+// of the suite. It looks every second for what has changed there. The clock may be nil.
+func (e *Environment) StartResourceManager(ctx context.Context, clock clock.Clock) {
 	GinkgoHelper()
 	shoot, err := cluster.New(e.Config, func(options *cluster.Options) { options.Scheme = e.Client.Scheme() })
 	Expect(err).NotTo(HaveOccurred())
@@ -121,6 +122,7 @@ func (e *Environment) StartResourceManager(ctx context.Context) {
 			AlwaysUpdate:        new(false),
 			ManagedByLabelValue: new(resourcesv1alpha1.GardenerManager),
 		},
+		Clock:       clock,
 		ClassFilter: resourcemanagerpredicate.NewClassFilter(resourcemanagerconfigv1alpha1.DefaultResourceClass),
 	}).AddToManager(mgr, mgr, shoot)).To(Succeed())
 

@@ -27,6 +27,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/ironcore"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
@@ -83,6 +84,9 @@ func accessOf(ctx context.Context, name configv1alpha1.HostKind) (drivers.Kind, 
 	Expect(c.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: objectMeta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}})).To(Succeed())
 	objectMeta.Namespace = ""
 	all := &rbacv1.ClusterRole{ObjectMeta: objectMeta, Rules: kind.ClusterPolicyRules}
+	if name == configv1alpha1.HostKindServerClaim {
+		all.Rules = append(all.Rules, ironcore.QuarantinePolicyRules()...)
+	}
 	Expect(c.Create(ctx, all)).To(Succeed())
 	Expect(c.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: objectMeta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: all.Name}})).To(Succeed())
 	return kind, start(ctx, as(account), kind)

@@ -444,6 +444,9 @@ var _ = Describe("Hosts", Ordered, func() {
 			})
 
 			fence(w)
+			if w.kind == "ServerClaim" {
+				quarantined(w, &driver)
+			}
 		})
 	}
 })

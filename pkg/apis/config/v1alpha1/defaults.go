@@ -36,3 +36,9 @@ func SetDefaults_Evidence(obj *Evidence) {
 func SetDefaults_Hosts(obj *Hosts) {
 	obj.MaxServicing = cmp.Or(obj.MaxServicing, &metav1.Duration{Duration: v1alpha1.DefaultMaxServicing})
 }
+
+// SetDefaults_Quarantine sets default values for Quarantine.
+func SetDefaults_Quarantine(obj *Quarantine) {
+	obj.Failures = cmp.Or(obj.Failures, new(int32(3)))
+	obj.Period = cmp.Or(obj.Period, &metav1.Duration{Duration: 7 * 24 * time.Hour})
+}

@@ -137,6 +137,20 @@ type Hosts struct {
 	// hangs. ServerClaims need that.
 	// +optional
 	PowerOffEnforced bool `json:"powerOffEnforced,omitempty"`
+	// Quarantine has no machine get a host any more on which machines fail again and again. Only ServerClaims have hosts that can be kept
+	// from machines. None is unless this is set.
+	// +optional
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
+}
+
+// Quarantine is when no machine gets a host any more.
+type Quarantine struct {
+	// Failures is how many times machines fail on the host within the period. At least 2. It defaults to 3.
+	// +optional
+	Failures *int32 `json:"failures,omitempty"`
+	// Period is the time within which they do. Between 24h and 720h. It defaults to 168h.
+	// +optional
+	Period *metav1.Duration `json:"period,omitempty"`
 }
 
 // HostKind is the kind of the objects that hosts are.

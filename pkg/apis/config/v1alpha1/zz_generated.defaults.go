@@ -25,6 +25,9 @@ func SetObjectDefaults_ControllerConfiguration(in *ControllerConfiguration) {
 	SetDefaults_ControllerConfiguration(in)
 	if in.Hosts != nil {
 		SetDefaults_Hosts(in.Hosts)
+		if in.Hosts.Quarantine != nil {
+			SetDefaults_Quarantine(in.Hosts.Quarantine)
+		}
 	}
 	if in.Evidence != nil {
 		SetDefaults_Evidence(in.Evidence)

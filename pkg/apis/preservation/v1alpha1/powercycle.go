@@ -29,6 +29,9 @@ const (
 	// package remediation in JSON, with the cycles that the host has had. Only hosts with such an Owner are ours to release (X2).
 	// When the request is gone the cycles stay, without the UID of a Machine (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
+	// AnnotationHostFailures on what stays of a host when its machine goes says when machines have failed on it, and when it was put into
+	// quarantine: a Record of pkg/quarantine.
+	AnnotationHostFailures = annotationPrefix + "host-failures"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"

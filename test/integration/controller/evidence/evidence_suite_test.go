@@ -32,5 +32,5 @@ evidence:
   enabled: true
 `), 0o600)).To(Succeed())
 	env = environment.StartAll("--config=" + config)
-	env.StartResourceManager(context.WithoutCancel(ctx))
+	env.StartResourceManager(context.WithoutCancel(ctx), nil)
 })

@@ -7,9 +7,11 @@ package failures_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
@@ -19,10 +21,13 @@ func TestFailures(t *testing.T) {
 	RunSpecs(t, "Failures Integration Suite")
 }
 
-var env *environment.Environment
+var (
+	env                  *environment.Environment
+	resourceManagerClock = clocktesting.NewFakeClock(time.Now())
+)
 
 // The API server of the seed is that of the shoots: there is one shoot.
 var _ = BeforeSuite(func(ctx SpecContext) {
 	env = environment.StartAll()
-	env.StartResourceManager(context.WithoutCancel(ctx))
+	env.StartResourceManager(context.WithoutCancel(ctx), resourceManagerClock)
 })

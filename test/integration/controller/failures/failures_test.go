@@ -13,14 +13,17 @@ import (
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apitypes "k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,6 +66,16 @@ var _ = Describe("MachineFailures", Ordered, func() {
 			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), extension.Status.LastOperation.Description)
 			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
 		})
+	}
+	set := func(enabled bool) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
+				`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","failures":{"enabled":%t}}`, enabled)}
+			g.Expect(env.Client.Update(ctx, extension)).To(Succeed())
+		}).Should(Succeed())
+		reconciled()
 	}
 
 	BeforeAll(func() {
@@ -146,16 +159,6 @@ var _ = Describe("MachineFailures", Ordered, func() {
 	})
 
 	It("should go with all that was told, and the permissions, when they are switched off, and come again", func() {
-		set := func(enabled bool) {
-			GinkgoHelper()
-			Eventually(func(g Gomega) {
-				g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-				extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
-					`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","failures":{"enabled":%t}}`, enabled)}
-				g.Expect(env.Client.Update(ctx, extension)).To(Succeed())
-			}).Should(Succeed())
-			reconciled()
-		}
 		set(false)
 		eventually(func(g Gomega) {
 			for _, object := range []client.Object{
@@ -174,6 +177,49 @@ var _ = Describe("MachineFailures", Ordered, func() {
 			list := &failuresv1alpha1.MachineFailureList{}
 			g.Expect(sidecar.List(ctx, list)).To(Succeed())
 			g.Expect(list.Items).To(BeEmpty())
+		})
+	})
+
+	It("P14: should be held up by finalizers of others for five minutes only", func() {
+		f := entry.New("m", failure.Found{Place: failure.Place{Pool: "pool"}, Machine: Machine("m")})
+		f.Finalizers = []string{"example.com/forever"}
+		owner, err := failures.NewClient(env.Config)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(owner.Create(ctx, f)).To(Succeed())
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}}
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: viewer}}
+		for _, object := range []client.Object{crd, role} {
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+			before := object.DeepCopyObject().(client.Object)
+			object.SetFinalizers(append(object.GetFinalizers(), f.Finalizers...))
+			Expect(env.Client.Patch(ctx, object, client.MergeFrom(before))).To(Succeed())
+		}
+
+		set(false)
+		managed := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Namespace: extension.Namespace, Name: "extension-machine-preservation-failures"}}
+		all := []client.Object{crd, role, managed}
+		isGone := func(g Gomega, gone types.GomegaMatcher) {
+			for _, object := range all {
+				g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)).To(gone)
+			}
+		}
+		eventually(func(g Gomega) {
+			isGone(g, Succeed())
+			for _, object := range all {
+				g.Expect(object.GetDeletionTimestamp()).NotTo(BeNil())
+			}
+		})
+		resourceManagerClock.Step(4 * time.Minute)
+		Consistently(func(g Gomega) { isGone(g, Succeed()) }).WithTimeout(6 * time.Second).WithPolling(time.Second).Should(Succeed())
+		resourceManagerClock.Step(2 * time.Minute)
+		eventually(func(g Gomega) { isGone(g, MatchError(apierrors.IsNotFound, "IsNotFound")) })
+
+		set(true) // what was held comes back with the API
+		eventually(func(g Gomega) { g.Expect(sidecar.Get(ctx, client.ObjectKeyFromObject(f), f)).To(Succeed()) })
+		Expect(f.DeletionTimestamp).NotTo(BeNil())
+		Expect(owner.Patch(ctx, f, client.RawPatch(apitypes.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+		eventually(func(g Gomega) {
+			g.Expect(sidecar.Get(ctx, client.ObjectKeyFromObject(f), f)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 		})
 	})
 })

@@ -36,7 +36,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(os.WriteFile(config, []byte(`{"apiVersion":"config.machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"ControllerConfiguration",`+
 		`"hosts":{"kind":"BareMetalHost","kubeconfigSecretName":"`+hostSecretName+`"}}`), 0o600)).To(Succeed())
 	env = environment.StartAll("--config=" + config)
-	env.StartResourceManager(context.WithoutCancel(ctx))
+	env.StartResourceManager(context.WithoutCancel(ctx), nil)
 	_, err := envtest.InstallCRDs(env.Config, envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join("..", "..", "..", "landscape", "hosts", "baremetalhost", "crd.yaml")}, ErrorIfPathMissing: true,
 	})

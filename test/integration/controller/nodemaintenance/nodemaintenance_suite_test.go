@@ -26,5 +26,5 @@ var env *environment.Environment
 var _ = BeforeSuite(func(ctx SpecContext) {
 	GinkgoT().Setenv("GARDENER_SHOOT_CLIENT", "external") // there is no network of a seed
 	env = environment.StartAll()
-	env.StartResourceManager(context.WithoutCancel(ctx))
+	env.StartResourceManager(context.WithoutCancel(ctx), nil)
 })

@@ -131,6 +131,9 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinMaxServicing, v1alpha1.MaxMaxServicing)
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxServicing"), servicing.String(), detail))
 	}
+	if hosts.Quarantine != nil {
+		allErrs = append(allErrs, validateQuarantine(hosts, fldPath.Child("quarantine"))...)
+	}
 	if hosts.Kind != configv1alpha1.HostKindServerClaim {
 		return allErrs
 	}
@@ -145,3 +148,23 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 	}
 	return allErrs
 }
+
+func validateQuarantine(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	if hosts.Kind != configv1alpha1.HostKindServerClaim {
+		allErrs = append(allErrs, field.Forbidden(fldPath, "is for ServerClaims only: nothing of a BareMetalHost keeps it from whoever may choose it"))
+	}
+	if failures := *hosts.Quarantine.Failures; failures < minQuarantineFailures {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("failures"), failures, fmt.Sprintf("must be at least %d. To put no hosts into quarantine, leave out all of it", minQuarantineFailures)))
+	}
+	if period := hosts.Quarantine.Period.Duration; period < minQuarantinePeriod || period > maxQuarantinePeriod {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("period"), period.String(), fmt.Sprintf("must be between %s and %s", minQuarantinePeriod, maxQuarantinePeriod)))
+	}
+	return allErrs
+}
+
+const (
+	minQuarantineFailures = 2
+	minQuarantinePeriod   = 24 * time.Hour
+	maxQuarantinePeriod   = 720 * time.Hour
+)

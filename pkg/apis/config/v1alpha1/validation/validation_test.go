@@ -60,6 +60,9 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 	DescribeTable("X11: hosts",
 		func(hosts configv1alpha1.Hosts, longest time.Duration, messages ...string) {
 			configv1alpha1.SetDefaults_Hosts(&hosts)
+			if hosts.Quarantine != nil {
+				configv1alpha1.SetDefaults_Quarantine(hosts.Quarantine)
+			}
 			var actual []string
 			for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Hosts: &hosts, MaxMachinePreserveTimeout: &metav1.Duration{Duration: longest}}) {
 				actual = append(actual, err.Error())
@@ -90,6 +93,29 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		Entry("X8: limits that let none through", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxPerShoot: new(int32(0)), MaxPerSeed: new(int32(-1))}, 5*time.Hour,
 			`hosts.maxPerShoot: Invalid value: 0: must be at least 1. To have no limit, leave it out`,
 			`hosts.maxPerSeed: Invalid value: -1: must be at least 1. To have no limit, leave it out`),
+	)
+
+	DescribeTable("quarantine",
+		func(kind configv1alpha1.HostKind, quarantine configv1alpha1.Quarantine, messages ...string) {
+			hosts := configv1alpha1.Hosts{Kind: kind, KubeconfigSecretName: "metal", PXEBootKeepsDisks: true, PowerOffEnforced: true, Quarantine: &quarantine}
+			configv1alpha1.SetDefaults_Hosts(&hosts)
+			configv1alpha1.SetDefaults_Quarantine(&quarantine)
+			var actual []string
+			for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Hosts: &hosts, MaxMachinePreserveTimeout: hours(5)}) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+		Entry("the defaults", configv1alpha1.HostKindServerClaim, configv1alpha1.Quarantine{}),
+		Entry("the least", configv1alpha1.HostKindServerClaim, configv1alpha1.Quarantine{Failures: new(int32(2)), Period: hours(24)}),
+		Entry("of what cannot be", configv1alpha1.HostKindBareMetalHost, configv1alpha1.Quarantine{},
+			"hosts.quarantine: Forbidden: is for ServerClaims only: nothing of a BareMetalHost keeps it from whoever may choose it"),
+		Entry("after one failure", configv1alpha1.HostKindServerClaim, configv1alpha1.Quarantine{Failures: new(int32(1))},
+			"hosts.quarantine.failures: Invalid value: 1: must be at least 2. To put no hosts into quarantine, leave out all of it"),
+		Entry("too short", configv1alpha1.HostKindServerClaim, configv1alpha1.Quarantine{Period: hours(23)},
+			`hosts.quarantine.period: Invalid value: "23h0m0s": must be between 24h0m0s and 720h0m0s`),
+		Entry("too long", configv1alpha1.HostKindServerClaim, configv1alpha1.Quarantine{Period: hours(721)},
+			`hosts.quarantine.period: Invalid value: "721h0m0s": must be between 24h0m0s and 720h0m0s`),
 	)
 
 	DescribeTable("evidence", func(evidence configv1alpha1.Evidence, messages ...string) {

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quarantine decides purely which hosts no machine is to get any more, because machines fail on them again and again. What it
+// rests on is noted on the hosts themselves: nothing of it is the shoot's.
+package quarantine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// sameFailure is within which time of a failure another one of the same machine is the same: machine-controller-manager writes over
+	// the start of its timer.
+	sameFailure = 10 * time.Minute
+	// stormTime is within which time of each other machines fail for the same reason, if stormHosts others do: a bad image, a network that
+	// is down. It is not the host's.
+	stormTime  = 30 * time.Minute
+	stormHosts = 2
+	// shootPeriod is in which time there is one host at most on behalf of a shoot.
+	shootPeriod = 24 * time.Hour
+	// share is of how many hosts one may be in quarantine.
+	share = 10
+	// maxFailures is how many failures are noted of a host, the newest ones.
+	maxFailures = 20
+)
+
+// Settings are those of the operators.
+type Settings struct {
+	// Failures is how many machines must fail on a host within the Period. 0: nothing is put into quarantine.
+	Failures int
+	Period   time.Duration
+}
+
+// Failure is one of a machine, and At when it was noted.
+type Failure struct {
+	Machine types.UID `json:"machine"`
+	At      time.Time `json:"at"`
+}
+
+// Mark is on whose behalf a host was put into quarantine, and At when.
+type Mark struct {
+	Seed      string    `json:"seed"`
+	Namespace string    `json:"namespace"`
+	At        time.Time `json:"at"`
+}
+
+// Record is what is noted on a host.
+type Record struct {
+	Failures []Failure `json:"failures,omitempty"`
+	// Quarantined is the last time that it was put into quarantine. It stays there when it is let out.
+	Quarantined *Mark `json:"quarantined,omitempty"`
+}
+
+// ReadRecord returns an empty record of a host that has none that can be read.
+func ReadRecord(host metav1.Object) Record {
+	r := Record{}
+	if err := json.Unmarshal([]byte(host.GetAnnotations()[v1alpha1.AnnotationHostFailures]), &r); err != nil {
+		return Record{}
+	}
+	return r
+}
+
+// Host is what is known of a host. All that there are make up the fleet.
+type Host struct {
+	Name   string
+	Record Record
+	// IsQuarantined says that no machine gets it, whoever has seen to that.
+	IsQuarantined bool
+}
+
+// Decision is what is to be written on a host.
+type Decision struct {
+	Record Record
+	// IsNew says that the failure had not been noted.
+	IsNew bool
+	// Quarantine says that the host is to be put into quarantine, and Count how many failures count.
+	Quarantine bool
+	Count      int
+	// Refused says in words why it is not although enough machines have failed on it.
+	Refused string
+}
+
+// Decide returns what a failure of a machine on a host comes to, whose timer has run since a time.
+func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark, settings Settings) Decision {
+	now := by.At
+	d := Decision{Record: host.Record}
+	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period }
+	isNoted := slices.ContainsFunc(host.Record.Failures, func(f Failure) bool {
+		return f.Machine == machine && !since.After(f.At.Add(sameFailure))
+	})
+	if isNoted || now.Sub(since) >= settings.Period {
+		return d // a decision on it was taken, and written with it
+	}
+	d.IsNew = true
+	d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), Failure{Machine: machine, At: now})
+	d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
+	if host.IsQuarantined {
+		return d
+	}
+	for _, f := range d.Record.Failures {
+		if before := host.Record.Quarantined; (before == nil || f.At.After(before.At)) && !isStorm(f, host.Name, fleet) {
+			d.Count++
+		}
+	}
+	if settings.Failures == 0 || d.Count < settings.Failures {
+		return d
+	}
+	if d.Refused = refusal(fleet, by); d.Refused == "" {
+		d.Quarantine, d.Record.Quarantined = true, &by
+	}
+	return d
+}
+
+// isStorm says that machines failed on several other hosts at about the same time.
+func isStorm(f Failure, name string, fleet []Host) bool {
+	others := 0
+	for _, host := range fleet {
+		if host.Name != name && slices.ContainsFunc(host.Record.Failures, func(other Failure) bool { return other.At.Sub(f.At).Abs() <= stormTime }) {
+			others++
+		}
+	}
+	return others >= stormHosts
+}
+
+// refusal says in words why no other host is put into quarantine now, empty for nothing.
+func refusal(fleet []Host, by Mark) string {
+	quarantined := 0
+	for _, host := range fleet {
+		if last := host.Record.Quarantined; last != nil && last.Seed == by.Seed && last.Namespace == by.Namespace && by.At.Sub(last.At) < shootPeriod {
+			return fmt.Sprintf("host %s was for this shoot, less than %s ago", host.Name, shootPeriod)
+		}
+		if host.IsQuarantined {
+			quarantined++
+		}
+	}
+	if (quarantined+1)*share > len(fleet) {
+		return fmt.Sprintf("no more than one of %d hosts may be, and %d of %d are already", share, quarantined, len(fleet))
+	}
+	return ""
+}

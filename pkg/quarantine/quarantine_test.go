@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package quarantine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
+)
+
+var now = time.Date(2026, 3, 8, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// failed are failures of machines of their own, some time ago.
+func failed(times ...time.Duration) Record {
+	r := Record{}
+	for i, t := range times {
+		r.Failures = append(r.Failures, Failure{Machine: types.UID(fmt.Sprint("m", i)), At: ago(t)})
+	}
+	return r
+}
+
+// world is a host, of a fleet of 20, on which a machine fails now.
+type world struct {
+	host     Host
+	others   []Host
+	machine  types.UID
+	since    time.Time
+	by       Mark
+	settings Settings
+}
+
+func worldOf(edits ...func(*world)) *world {
+	const hour = time.Hour
+	w := &world{
+		host: Host{Name: "h", Record: failed(50*hour, 26*hour)}, machine: "m", since: ago(10 * time.Minute),
+		by: Mark{Seed: "seed", Namespace: "shoot", At: now}, settings: Settings{Failures: 3, Period: 7 * 24 * hour},
+	}
+	for i := range 19 {
+		w.others = append(w.others, Host{Name: fmt.Sprint("o", i)})
+	}
+	for _, edit := range edits {
+		edit(w)
+	}
+	return w
+}
+
+func (w *world) decide() Decision {
+	return Decide(w.host, append([]Host{w.host}, w.others...), w.machine, w.since, w.by, w.settings)
+}
+
+func record(r Record) func(*world) { return func(w *world) { w.host.Record = r } }
+
+func other(i int, r Record, quarantined bool) func(*world) {
+	return func(w *world) { w.others[i].Record, w.others[i].IsQuarantined = r, quarantined }
+}
+
+func marked(r Record, namespace string, t time.Duration) Record {
+	r.Quarantined = &Mark{Seed: "seed", Namespace: namespace, At: ago(t)}
+	return r
+}
+
+var _ = Describe("#Decide", func() {
+	const hour, day = time.Hour, 24 * time.Hour
+
+	DescribeTable("which hosts are put into quarantine", func(quarantine bool, count int, refused string, edits ...func(*world)) {
+		w := worldOf(edits...)
+		d := w.decide()
+		Expect(d.Refused).To(Equal(refused))
+		Expect([]any{d.Quarantine, d.Count}).To(Equal([]any{quarantine, count}))
+		if quarantine {
+			Expect(d.Record.Quarantined).To(Equal(&w.by))
+		} else {
+			Expect(d.Record.Quarantined).To(Equal(w.host.Record.Quarantined))
+		}
+	},
+		Entry("the third failure in a week", true, 3, ""),
+		Entry("the second one", false, 2, "", record(failed(50*hour))),
+		Entry("the third one, of which one was more than a week ago", false, 2, "", record(failed(7*day, hour))),
+		Entry("the third one, just within a week", true, 3, "", record(failed(7*day-time.Second, hour))),
+		Entry("where operators want none", false, 3, "", func(w *world) { w.settings.Failures = 0 }),
+		Entry("more than enough, after one that was refused", true, 4, "", record(failed(3*day, 2*day, day))),
+		Entry("the third failure of the same machine, which recovered each time", true, 3, "", record(Record{Failures: []Failure{{"m", ago(50 * hour)}, {"m", ago(26 * hour)}}})),
+		Entry("one that is in quarantine already", false, 0, "", func(w *world) { w.host.IsQuarantined = true }),
+		Entry("one that was let out: its count begins anew", false, 1, "", record(marked(failed(50*hour, 26*hour), "other", 26*hour))),
+		Entry("one that was let out long ago", true, 3, "", record(marked(failed(4*day, 50*hour, 26*hour), "shoot", 3*day))),
+
+		Entry("a failure now, as on two others", false, 2, "", other(0, failed(29*time.Minute), false), other(1, failed(0), false)),
+		Entry("a failure then, as on two others", false, 2, "", other(0, failed(50*hour+30*time.Minute), false), other(1, failed(49*hour+30*time.Minute), false)),
+		Entry("as on another one", true, 3, "", other(0, failed(0, time.Minute, 2*time.Minute), false)),
+		Entry("more than half an hour after two others", true, 3, "", other(0, failed(31*time.Minute), false), other(1, failed(31*time.Minute), false)),
+
+		Entry("the second one of a fleet of twenty", true, 3, "", other(0, Record{}, true)),
+		Entry("the third one of a fleet of twenty", false, 3, "no more than one of 10 hosts may be, and 2 of 20 are already", other(0, Record{}, true), other(1, Record{}, true)),
+		Entry("one of a fleet of nine", false, 3, "no more than one of 10 hosts may be, and 0 of 9 are already", func(w *world) { w.others = w.others[:8] }),
+		Entry("one of a fleet of ten", true, 3, "", func(w *world) { w.others = w.others[:9] }),
+		Entry("the second one of a shoot in a day", false, 3, "host o0 was for this shoot, less than 24h0m0s ago", other(0, marked(Record{}, "shoot", day-time.Second), false)),
+		Entry("the second one of a shoot in two days", true, 3, "", other(0, marked(Record{}, "shoot", day), true)),
+		Entry("the second one, of another shoot", true, 3, "", other(0, marked(Record{}, "other", hour), true)),
+	)
+
+	DescribeTable("what is noted", func(isNew bool, edits ...func(*world)) {
+		w := worldOf(edits...)
+		d := w.decide()
+		Expect(d.IsNew).To(Equal(isNew))
+		if !isNew {
+			Expect(d).To(Equal(Decision{Record: w.host.Record}), "nothing is written twice")
+			return
+		}
+		Expect(d.Record.Failures).To(ContainElement(Failure{Machine: "m", At: now}))
+		w.host.Record = d.Record
+		Expect(w.decide().IsNew).To(BeFalse(), "after a crash")
+	},
+		Entry("a failure", true),
+		Entry("one of another machine at the same time", true, record(Record{Failures: []Failure{{"n", now}}})),
+		Entry("one that is noted", false, record(Record{Failures: []Failure{{"m", ago(5 * time.Minute)}}})),
+		Entry("one whose timer was written over", false, record(Record{Failures: []Failure{{"m", ago(20 * time.Minute)}}})),
+		Entry("one after the machine had recovered", true, record(Record{Failures: []Failure{{"m", ago(21 * time.Minute)}}})),
+		Entry("one that goes on for longer than the period", false, func(w *world) { w.since = ago(8 * day) }),
+		Entry("one on a host in quarantine", true, func(w *world) { w.host.IsQuarantined = true }),
+	)
+
+	It("notes the last twenty failures of the period, whatever was there", func() {
+		times := []time.Duration{8 * day}
+		for i := range 30 {
+			times = append(times, time.Duration(30-i)*hour)
+		}
+		d := worldOf(record(failed(times...))).decide()
+		Expect(d.Record.Failures).To(HaveLen(20))
+		Expect(d.Record.Failures[0].At).To(Equal(ago(19 * hour)))
+		Expect(d.Record.Failures[19].Machine).To(BeEquivalentTo("m"))
+	})
+
+	It("reads what was written, and takes what nobody can read for nothing", func() {
+		want := marked(failed(hour), "shoot", hour)
+		value, err := json.Marshal(want)
+		Expect(err).NotTo(HaveOccurred())
+		host := &metav1.ObjectMeta{Annotations: map[string]string{"machine-preservation.extensions.gardener.cloud/host-failures": string(value)}}
+		Expect(ReadRecord(host)).To(Equal(want))
+		for _, bad := range []string{"", "{", `{"failures":[{"machine":"m","at":"x"}]}`, "[]"} {
+			host.Annotations["machine-preservation.extensions.gardener.cloud/host-failures"] = bad
+			Expect(ReadRecord(host)).To(Equal(Record{}))
+		}
+	})
+})

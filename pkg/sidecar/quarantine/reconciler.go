@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quarantine notes on hosts when machines fail on them, and puts those into quarantine on which that happens again and again.
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "quarantine"
+
+// Reasons of the Events on Machines.
+const (
+	// EventQuarantined says that no further machine gets the host.
+	EventQuarantined = "HostQuarantined"
+	// EventNotQuarantined says why the host is not put into quarantine although enough machines have failed on it.
+	EventNotQuarantined = "HostNotQuarantined"
+
+	eventAction = "QuarantineHost"
+)
+
+const (
+	// maxItems is how many failures are remembered at a time, and maxWait for how long one waits for its host.
+	maxItems = 2048
+	maxWait  = time.Hour
+	// driverInterval is how often it is looked whether the hosts are known.
+	driverInterval = 5 * time.Second
+)
+
+const outcomeQuarantined, outcomeRefused = "quarantined", "refused"
+
+var quarantines = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
+	Namespace: "machine_preservation",
+	Name:      "host_quarantines_total",
+	Help:      "Hosts that were put into quarantine because of repeated failures, and failures after which one was not although it had enough of them.",
+}, []string{"outcome"})
+
+// Reconciler notes one failure at a time.
+type Reconciler struct {
+	Settings quarantine.Settings
+	// Seed and Namespace are on whose behalf hosts are put into quarantine.
+	Seed, Namespace string
+	// Kind is that of the hosts, and Driver reaches them. It returns nil as long as they are not known.
+	Kind   host.Quarantining
+	Driver func() *host.Driver
+	// Timeouts are machine-controller-manager's defaults.
+	Timeouts facts.Timeouts
+	Clock    clock.PassiveClock
+	Recorder events.EventRecorder
+
+	mutex sync.Mutex
+	// failures are those that go on, by the name of their machine.
+	failures map[string]item
+	// enqueue adds a request. Nil: nobody is there yet.
+	enqueue func(reconcile.Request)
+}
+
+// item is a failure of a machine.
+type item struct {
+	machine     *machinev1alpha1.Machine
+	since, seen time.Time
+	// done says that nothing more is to be written because of it.
+	done bool
+}
+
+// AddToManager adds the Reconciler to a manager of a control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager) error {
+	r.Clock = clock.RealClock{}
+	r.Recorder = mgr.GetEventRecorder(ControllerName)
+	for _, outcome := range []string{outcomeQuarantined, outcomeRefused} { // an increase can be seen only of what was there before
+		quarantines.WithLabelValues(outcome)
+	}
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.mutex.Lock()
+			defer r.mutex.Unlock()
+			r.enqueue = queue.Add
+			for name := range r.failures {
+				r.enqueue(r.request(name))
+			}
+			return nil
+		})).
+		WithOptions(pace.Options(1, pace.MinRetry, pace.MaxRetry)).
+		Complete(pace.RetryConflicts(r))
+}
+
+func (r *Reconciler) request(machine string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: machine}}
+}
+
+// Observe takes note of what was decided on the machines of a MachineDeployment. It waits for nothing. What the shoot says of machines
+// that are being deleted already counts for nothing, and neither do power cycles: they come after failures, or because people ask for them.
+func (r *Reconciler) Observe(_ *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for i := range decisions {
+		machine := decisions[i].Machine
+		seen := failure.Of(&decisions[i], r.Timeouts, now)
+		if seen == nil || seen.Going || seen.OnlyPowerCycled {
+			delete(r.failures, machine.Name)
+			continue
+		}
+		if known, ok := r.failures[machine.Name]; ok && known.machine.UID == machine.UID || len(r.failures) >= maxItems {
+			continue
+		}
+		if r.failures == nil {
+			r.failures = map[string]item{}
+		}
+		r.failures[machine.Name] = item{machine: machine, since: seen.Since, seen: now}
+		if r.enqueue != nil {
+			r.enqueue(r.request(machine.Name))
+		}
+	}
+}
+
+// Reconcile notes the failure of a machine on its host.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	r.mutex.Lock()
+	known, ok := r.failures[req.Name]
+	r.mutex.Unlock()
+	now := r.Clock.Now()
+	if !ok || known.done {
+		return reconcile.Result{}, nil
+	}
+	driver := r.Driver()
+	err := error(nil)
+	switch {
+	case driver != nil:
+		err = r.note(ctx, driver, known, now)
+	case now.Sub(known.seen) < maxWait:
+		return reconcile.Result{RequeueAfter: driverInterval}, nil
+	}
+	switch {
+	case errors.Is(err, host.ErrNoHost):
+		logf.FromContext(ctx).Info("A failure is noted on no host", "machine", req.Name, "reason", err.Error())
+	case err != nil && now.Sub(known.seen) < maxWait:
+		return reconcile.Result{}, err
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if again, ok := r.failures[req.Name]; ok && again.machine.UID == known.machine.UID {
+		again.done = true
+		r.failures[req.Name] = again
+	}
+	return reconcile.Result{}, nil
+}
+
+// note decides on a host, and writes that in one write.
+func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, now time.Time) error {
+	fleet, err := driver.Fleet(ctx, r.Kind)
+	if err != nil {
+		return err
+	}
+	lasting, err := driver.Lasting(ctx, r.Kind, known.machine)
+	if err != nil {
+		return err
+	}
+	before := host.HostOf(r.Kind, lasting)
+	by := quarantine.Mark{Seed: r.Seed, Namespace: r.Namespace, At: now.UTC().Truncate(time.Second)}
+	d := quarantine.Decide(before, fleet, known.machine.UID, known.since, by, r.Settings)
+	if !d.IsNew {
+		return nil
+	}
+	err = driver.Note(ctx, r.Kind, lasting.DeepCopy(), d)
+	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
+		d.Quarantine, d.Record.Quarantined, d.Refused = false, before.Record.Quarantined, "the hosts' own controller has no means to: "+err.Error()
+		err = driver.Note(ctx, r.Kind, lasting, d)
+	}
+	if err != nil {
+		return err
+	}
+	r.tell(ctx, known.machine, before.Name, d)
+	return nil
+}
+
+func (r *Reconciler) tell(ctx context.Context, machine *machinev1alpha1.Machine, name string, d quarantine.Decision) {
+	log := logf.FromContext(ctx).WithValues("machine", machine.Name, "host", name, "failures", d.Count)
+	what := fmt.Sprintf("Machines have failed on host %s %d times within %s.", name, d.Count, r.Settings.Period)
+	switch {
+	case d.Quarantine:
+		log.Info("The host is put into quarantine")
+		quarantines.WithLabelValues(outcomeQuarantined).Inc()
+		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventQuarantined, eventAction, "%s", what+" No other machine gets it until somebody lets it out.")
+	case d.Refused != "":
+		log.Info("The host is not put into quarantine", "reason", d.Refused)
+		quarantines.WithLabelValues(outcomeRefused).Inc()
+		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventNotQuarantined, eventAction, "%s", brief.Note(what+" It is not put into quarantine: "+d.Refused+"."))
+	default:
+		log.Info("A failure is noted on the host")
+	}
+}
