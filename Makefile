@@ -23,7 +23,7 @@ export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 RUNS ?= 100
 
 # The packages that decide.
-DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/drain/failure ./pkg/share ./pkg/facts ./pkg/failure ./pkg/evidence/retention
+DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/drain/failure ./pkg/share ./pkg/facts ./pkg/failure ./pkg/quarantine ./pkg/evidence/retention
 
 # For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m

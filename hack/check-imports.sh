@@ -27,7 +27,7 @@ must_not_reach() {
 }
 
 clients='^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/'
-for pure in apis/... brief drain/... evidence/retention explain facts failure intent maintenance observed paging panics preservation providerconfig/... reason remediation share; do
+for pure in apis/... brief drain/... evidence/retention explain facts failure intent maintenance observed paging panics preservation providerconfig/... quarantine reason remediation share; do
   must_not_reach "./pkg/$pure" "$clients" 'it decides on objects that are passed in'
 done
 must_not_reach ./cmd/machine-preservation-controller '^github\.com/gardener/gardener/' \
