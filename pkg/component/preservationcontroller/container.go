@@ -47,10 +47,11 @@ const (
 	FlagPowerCycleGrants = FlagPowerCycle + "-grants"
 	// FlagPowerCycleMaxServicing is the flag with for how long hosts may be serviced meanwhile.
 	FlagPowerCycleMaxServicing = FlagPowerCycle + "-max-servicing"
-	// FlagQuarantineFailures and FlagQuarantinePeriod are the flags with how many machines fail on a host, and within which time, until no
-	// other machine gets it. They come from the extension's own configuration as well.
+	// FlagQuarantineFailures is the flag with how many machines fail on a host until no other one gets it. It comes from the extension's
+	// own configuration as well.
 	FlagQuarantineFailures = "--quarantine-failures"
-	FlagQuarantinePeriod   = "--quarantine-period"
+	// FlagQuarantinePeriod is the flag with the time within which they do.
+	FlagQuarantinePeriod = "--quarantine-period"
 
 	// HostVolumeName is the name of the volume with the kubeconfig for the hosts.
 	HostVolumeName = "kubeconfig-machine-preservation-hosts"

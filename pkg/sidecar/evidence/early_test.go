@@ -80,7 +80,9 @@ var _ = Describe("Early logs", func() {
 	})
 
 	It("should keep no place for a machine that is on its way out and was not kept", func(ctx SpecContext) {
-		change(ctx, "m-0", unknown, func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"} })
+		change(ctx, "m-0", unknown, func(m *machinev1alpha1.Machine) {
+			m.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
+		})
 		look(ctx, "m-0")
 		Expect(of("m-0")).NotTo(BeNil())
 		Expect(e.seed.Delete(ctx, Machine("m-0"))).To(Succeed())

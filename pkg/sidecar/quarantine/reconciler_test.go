@@ -252,7 +252,7 @@ var _ = Describe("Quarantine", func() {
 
 	It("should decide anew if the Server has changed meanwhile", func(ctx SpecContext) {
 		e.claims(ctx, "m", "s0")
-		e.refuse = func(obj client.Object, done bool) error {
+		e.refuse = func(client.Object, bool) error {
 			e.refuse = nil
 			s := e.server(ctx, "s0")
 			s.SetLabels(map[string]string{"a": "b"})

@@ -11,7 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	clocktesting "k8s.io/utils/clock/testing"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
@@ -23,7 +23,7 @@ func TestFailures(t *testing.T) {
 
 var (
 	env                  *environment.Environment
-	resourceManagerClock = clocktesting.NewFakeClock(time.Now())
+	resourceManagerClock = testclock.NewFakeClock(time.Now())
 )
 
 // The API server of the seed is that of the shoots: there is one shoot.
