@@ -57,6 +57,10 @@ func TestKnownRequests(t *testing.T) {
 			{2 * time.Hour, Break{2, Dead}},
 			{3 * time.Hour, Break{1, Deadlocked}},
 		}}, seen{kept: 2, let: 2, "terminated": 3}},
+		"P15: a machine fails for a new reason, and what is kept is the only one of its kind": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, PrefersNew: true, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{2 * time.Hour, Break{1, Deadlocked}},
+		}}, seen{kept: 1, let: 1, "terminated": 2}},
 		"P15: a machine fails for a new reason, and nobody prefers that": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Break{1, Dead}},
