@@ -152,6 +152,9 @@ func (o *oracle) lookAtLowered() {
 		if s.askedAt.After(o.last(rules.ShareLowered)) {
 			continue
 		}
+		if s.since(rules.Touched) <= calm { // its release may wait for a node that cannot be written to (P14)
+			continue
+		}
 		if held++; slices.Contains(o.operators.placed, name) && !s.isAskedFor() {
 			auto = append(auto, name)
 		}
