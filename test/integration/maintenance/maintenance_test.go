@@ -358,6 +358,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		uid := string(get(ctx, "earlier").UID)
 		legacy := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"taints":[{"key":"machine-preservation.extensions.gardener.cloud/maintenance","value":%q,"effect":"NoSchedule"}]}}`, record, uid)
 		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", legacy))).To(Succeed())
+		// A version looks at each node when it starts. This one runs already, so something has to make it look.
+		Expect(c.Patch(ctx, get(ctx, "earlier"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"test":"look"}}}`)))).To(Succeed())
 		Eventually(func() *corev1.Node { return node(ctx, "worker-02") }, patient).Should(And(
 			HaveField("Annotations", HaveKeyWithValue(record, uid)), HaveField("Spec.Unschedulable", true),
 			HaveField("Spec.Taints", Not(ContainElement(HaveField("Value", uid)))),
