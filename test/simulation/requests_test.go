@@ -87,6 +87,10 @@ func TestKnownRequests(t *testing.T) {
 			{20 * time.Minute, Ask{0, false, "false", 0}},
 			{time.Hour, Break{0, Dead}},
 		}}, seen{kept: 0, "terminated": 1}},
+		"R4: the machine is not to be kept, and the node asks for it": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, false, "false", 0}},
+			{30 * time.Minute, Ask{0, true, "now", 0}},
+		}}, seen{asked: 1, ended: 1, "terminated": 0}},
 		"R5: a request has a time of its own": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, "now", 3 * time.Hour}},
 			{20 * time.Minute, Ask{1, false, "when-failed", 2 * time.Hour}},
