@@ -139,7 +139,7 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 			o.blame("P13", "%s is kept as %s until %s, and may be kept for %s from %s on", name, cause, expiry.Format(time.DateTime), o.longest, first.Format(time.DateTime))
 		}
 		// After a maintenance the machine has some time left to become healthy (M13).
-		if first := s.maintained.shortest.first; cause == v1alpha1.CauseMaintenance && !first.IsZero() && expiry.After(first.Add(maxHoldTime+healthTimeout+soon)) {
+		if first := s.maintained.shortest.first; cause == v1alpha1.CauseMaintenance && !first.IsZero() && s.editedAt.IsZero() && expiry.After(first.Add(maxHoldTime+healthTimeout+soon)) {
 			o.blame("M12", "%s is kept for maintenances until %s, and may be for %s from %s on", name, expiry.Format(time.DateTime), maxHoldTime, first.Format(time.DateTime))
 		}
 	}

@@ -30,6 +30,11 @@ func (s *subject) kind() string {
 	return kind
 }
 
+// isFailing says that a machine is unhealthy, or has not joined for so long that it may fail for that.
+func (s *subject) isFailing() bool {
+	return !s.unhealthy.IsZero() || s.node == nil && time.Since(s.machine.CreationTimestamp.Time) > healthTimeout
+}
+
 // kinds returns how the machines fail that are kept, and how many in each way, without one of them.
 func (o *oracle) kinds(without *subject) map[string]int {
 	kinds := map[string]int{}
@@ -48,7 +53,7 @@ func (o *oracle) repeats(s *subject) bool {
 		return false
 	}
 	for _, other := range o.machines {
-		if other != s && other.machine != nil && !other.unhealthy.IsZero() && other.record.Phase != rules.FailedPreserved && kinds[other.kind()] == 0 {
+		if other != s && other.machine != nil && other.isFailing() && other.record.Phase != rules.FailedPreserved && kinds[other.kind()] == 0 {
 			return true
 		}
 	}
