@@ -38,8 +38,18 @@ var files embed.FS
 // Render returns the objects of a chart in the order in which they are to be created. The values are merged over those
 // of the chart, and may have all types that JSON knows.
 func (c Chart) Render(release, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	// No template asks for the version of Kubernetes.
-	rendered, err := chartrenderer.NewWithServerVersion(&version.Info{}).RenderEmbeddedFS(files, string(c), release, namespace, values)
+	return c.objects(renderer().RenderEmbeddedFS(files, string(c), release, namespace, values))
+}
+
+// RenderArchive returns the objects of another version of a chart, which is in an archive as Helm packs them.
+func (c Chart) RenderArchive(archive []byte, release, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	return c.objects(renderer().RenderArchive(archive, release, namespace, values))
+}
+
+// renderer returns what renders charts. No template asks for the version of Kubernetes.
+func renderer() chartrenderer.Interface { return chartrenderer.NewWithServerVersion(&version.Info{}) }
+
+func (c Chart) objects(rendered *chartrenderer.RenderedChart, err error) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to render chart %s: %w", c, err)
 	}

@@ -44,40 +44,8 @@ const (
 // with both.
 func switchAndMigrate(t *testing.T) {
 	inTurn(t)
-	g := NewWithT(t)
-	ctx := t.Context()
-
-	var (
-		auto       = &preserved{pool: "auto", fails: true, cause: v1alpha1.CauseAuto}
-		whenFailed = &preserved{pool: "when-failed", onNode: true, request: v1alpha1.RequestWhenFailed, fails: true, cause: v1alpha1.CauseWhenFailed}
-		nowFailed  = &preserved{pool: "now-failed", onNode: true, request: v1alpha1.RequestNow, fails: true, cause: v1alpha1.CauseNow}
-		now        = &preserved{pool: "now", onNode: true, request: v1alpha1.RequestNow, cause: v1alpha1.CauseNow}
-		nowMachine = &preserved{pool: "now-machine", request: v1alpha1.RequestNow, cause: v1alpha1.CauseNow}
-		later      = &preserved{pool: "later", fails: true, cause: v1alpha1.CauseAuto}
-
-		early = []*preserved{auto, whenFailed, nowFailed, now, nowMachine}
-		all   = append(slices.Clone(early), later)
-	)
-	var pools []conformance.Scenario
-	for _, p := range all {
-		pool := conformance.Scenario{Name: p.pool}
-		if p.cause == v1alpha1.CauseAuto {
-			pool.Share = 1
-		}
-		pools = append(pools, pool)
-	}
-
-	l := startLandscape(t, "switch", landscape.Options{MCM: "0.61"})
-	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
-	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
-
-	s := &switching{Environment: environmentOf(g, l), WithT: g, t: t, ctx: ctx, landscape: l, generation: "0.61"}
-	for _, p := range all {
-		s.choose(p)
-	}
-	for _, p := range early {
-		s.begin(p)
-	}
+	s, early, later := startSwitching(t, "switch", landscape.Options{MCM: "0.61"})
+	all := append(slices.Clone(early), later)
 	s.endure(early)
 	s.migrate(all, early)
 
@@ -87,10 +55,53 @@ func switchAndMigrate(t *testing.T) {
 	s.migrate(all, all)
 
 	// Neither it nor machine-controller-manager releases its lease then, and the older one would terminate what has failed.
-	s.Expect(killSidecar(ctx, s.Seed)).To(Succeed())
+	s.Expect(killSidecar(s.ctx, s.Seed)).To(Succeed())
 	s.switchTo("0.61")
 	s.endure(all)
 
+	s.endAll(all)
+}
+
+// startSwitching starts a landscape in which machines are about to be preserved, for each cause early, and one for which later has to
+// begin.
+func startSwitching(t *testing.T, name string, o landscape.Options) (s *switching, early []*preserved, later *preserved) {
+	t.Helper()
+	g := NewWithT(t)
+	ctx := t.Context()
+	early = []*preserved{
+		{pool: "auto", fails: true, cause: v1alpha1.CauseAuto},
+		{pool: "when-failed", onNode: true, request: v1alpha1.RequestWhenFailed, fails: true, cause: v1alpha1.CauseWhenFailed},
+		{pool: "now-failed", onNode: true, request: v1alpha1.RequestNow, fails: true, cause: v1alpha1.CauseNow},
+		{pool: "now", onNode: true, request: v1alpha1.RequestNow, cause: v1alpha1.CauseNow},
+		{pool: "now-machine", request: v1alpha1.RequestNow, cause: v1alpha1.CauseNow},
+	}
+	later = &preserved{pool: "later", fails: true, cause: v1alpha1.CauseAuto}
+	all := append(slices.Clone(early), later)
+	var pools []conformance.Scenario
+	for _, p := range all {
+		pool := conformance.Scenario{Name: p.pool}
+		if p.cause == v1alpha1.CauseAuto {
+			pool.Share = 1
+		}
+		pools = append(pools, pool)
+	}
+
+	l := startLandscape(t, name, o)
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
+	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
+	s = &switching{Environment: environmentOf(g, l), WithT: g, t: t, ctx: ctx, landscape: l, generation: o.MCM}
+	for _, p := range all {
+		s.choose(p)
+	}
+	for _, p := range early {
+		s.begin(p)
+	}
+	return s, early, later
+}
+
+// endAll ends all preservations, and waits until nothing is left of them.
+func (s *switching) endAll(all []*preserved) {
+	s.t.Helper()
 	for _, p := range all {
 		s.end(p)
 	}

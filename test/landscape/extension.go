@@ -18,6 +18,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
 )
 
@@ -25,8 +26,8 @@ const extension = "gardener-extension-machine-preservation"
 
 // startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
 // the seed calls its webhooks.
-func (l *Landscape) startExtension(ctx context.Context, path string, o Options) error {
-	objects, err := charts.Extension.Render("landscape", v1beta1constants.GardenNamespace, extensionValues(o.Hosts))
+func (l *Landscape) startExtension(ctx context.Context, path string) error {
+	objects, err := renderExtension(l.release, extensionValues(l.options.Hosts))
 	if err != nil {
 		return err
 	}
@@ -64,12 +65,12 @@ func (l *Landscape) startExtension(ctx context.Context, path string, o Options) 
 		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports["metrics"]),
 		fmt.Sprintf("--health-bind-address=127.0.0.1:%d", ports["health"]),
 	}
-	if o.WithoutSidecar {
+	if l.options.WithoutSidecar {
 		args = append(args, "--disable-webhooks="+machinecontrollermanager.WebhookName)
 	}
 	l.ExtensionMetrics = fmt.Sprintf("http://127.0.0.1:%d/metrics", ports["metrics"])
 	healthy := process.HTTPOK(http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/readyz", ports["health"]))
-	return l.superviseStarted(process.StartReady(ctx, process.Spec{
+	l.extension, err = process.StartReady(ctx, process.Spec{
 		Name:    extension,
 		Path:    path,
 		Args:    args,
@@ -80,7 +81,16 @@ func (l *Landscape) startExtension(ctx context.Context, path string, o Options) 
 			return err
 		}
 		return webhooksRegistered(ctx, c)
-	}))
+	})
+	return l.superviseStarted(l.extension, err)
+}
+
+// renderExtension returns the objects of the extension's chart in an earlier version, of this one if there is none.
+func renderExtension(release *binaries.Release, values map[string]any) ([]*unstructured.Unstructured, error) {
+	if release != nil {
+		return charts.Extension.RenderArchive(release.Chart, "landscape", v1beta1constants.GardenNamespace, values)
+	}
+	return charts.Extension.Render("landscape", v1beta1constants.GardenNamespace, values)
 }
 
 // writeConfig writes the component configuration that the chart has rendered.

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/cluster"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
@@ -70,6 +71,8 @@ type Options struct {
 	Hosts string
 	// WithoutSidecar leaves the preservation controller out of the Deployment of machine-controller-manager.
 	WithoutSidecar bool
+	// Revision is what git knows an earlier version of this project by that runs until Upgrade. Empty for this one.
+	Revision string
 }
 
 // Landscape is a running landscape.
@@ -90,7 +93,11 @@ type Landscape struct {
 	out  io.Writer
 	// binaries are what the containers of new pods are started with, by the name of the image.
 	binaries atomic.Pointer[map[string]string]
-	failed   chan error
+	options  Options
+	// extension is the process of the extension, and release the earlier version of it, if it is one.
+	extension *process.Process
+	release   *binaries.Release
+	failed    chan error
 	// abortStart ends a start that is under way.
 	abortStart context.CancelFunc
 
@@ -129,7 +136,7 @@ func Start(ctx context.Context, o Options) (*Landscape, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Landscape{Directory: Directory(dir), out: o.Out, failed: make(chan error, 1)}
+	l := &Landscape{Directory: Directory(dir), options: o, out: o.Out, failed: make(chan error, 1)}
 	if l.lock, err = l.Directory.own(ctx); err != nil {
 		return nil, err
 	}
@@ -168,7 +175,7 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 		return err
 	}
 	fmt.Fprintln(o.Out, "Starting the extension")
-	if err := l.startExtension(ctx, paths[extension], o); err != nil {
+	if err := l.startExtension(ctx, paths[extension]); err != nil {
 		return err
 	}
 	if o.Garden {
@@ -201,6 +208,12 @@ func (l *Landscape) ensureBinaries(ctx context.Context, o Options) (map[string]s
 	own, err := binaries.EnsureProject(ctx, o.Out, l.Directory.Binaries())
 	if err != nil {
 		return nil, err
+	}
+	if o.Revision != "" {
+		if l.release, err = binaries.EnsureRelease(ctx, o.Out, l.Directory.data("release"), o.Revision, string(charts.Extension)); err != nil {
+			return nil, err
+		}
+		own = l.release.Commands
 	}
 	maps.Copy(paths, own)
 

@@ -6,6 +6,7 @@ package landscape
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -39,4 +40,28 @@ func (l *Landscape) SwitchMCM(ctx context.Context, generation string) error {
 		return fmt.Errorf("could not switch to machine-controller-manager %s: %w, the logs are in %s", mcm.Version, err, l.Directory.Logs())
 	}
 	return os.WriteFile(l.Directory.readyFile(), []byte(generation), 0o644)
+}
+
+// Upgrade replaces the earlier version of this project by this one, as the rollout of its chart does, and has each Shoot reconciled, as
+// gardenlet does in the next maintenance time window. It returns when the pods of machine-controller-manager have been replaced.
+func (l *Landscape) Upgrade(ctx context.Context) error {
+	if l.release == nil {
+		return errors.New("no earlier version runs")
+	}
+	own, err := binaries.EnsureProject(ctx, l.out, l.Directory.Binaries())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(l.out, "Upgrading from %s\n", l.release.Version)
+	l.release = nil
+	if err := l.extension.Stop(ctx); err != nil {
+		return err
+	}
+	all := maps.Clone(*l.binaries.Load())
+	maps.Copy(all, own)
+	l.binaries.Store(&all)
+	if err := l.startExtension(ctx, own[extension]); err != nil {
+		return err
+	}
+	return seed.ReconcileShoots(ctx, l.Seed.Config)
 }

@@ -142,19 +142,24 @@ func EnsureProject(ctx context.Context, out io.Writer, dir string) (map[string]s
 	if err != nil {
 		return nil, err
 	}
+	return buildProject(ctx, out, "the project's commands", environment.root(), dir)
+}
+
+func buildProject(ctx context.Context, out io.Writer, what, source, dir string, flags ...string) (map[string]string, error) {
+	var err error
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := report(out, "the project's commands", func() error {
-		_, err := run(ctx, environment.root(), "go", "build", "-o", dir+string(filepath.Separator), "./cmd/...")
+	if err := report(out, what, func() error {
+		_, err := run(ctx, source, "go", slices.Concat([]string{"build", "-o", dir + string(filepath.Separator)}, flags, []string{"./cmd/..."})...)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	commands, err := os.ReadDir(filepath.Join(environment.root(), "cmd"))
+	commands, err := os.ReadDir(filepath.Join(source, "cmd"))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,15 @@ func SwitchMCM(ctx context.Context, seedConfig *rest.Config, version, machineCRD
 	if err := writeMCMVersion(ctx, c, version); err != nil {
 		return err
 	}
+	return ReconcileShoots(ctx, seedConfig)
+}
 
+// ReconcileShoots reconciles all Shoots. It waits until no pod of the machine-controller-manager that was there before is left.
+func ReconcileShoots(ctx context.Context, seedConfig *rest.Config) error {
+	c, err := client.New(unlimited(seedConfig), client.Options{Scheme: kubernetesclient.SeedScheme})
+	if err != nil {
+		return fmt.Errorf("could not make a client of the seed: %w", err)
+	}
 	clusters := &extensionsv1alpha1.ClusterList{}
 	if err := c.List(ctx, clusters); err != nil {
 		return fmt.Errorf("could not list the Clusters: %w", err)
