@@ -74,10 +74,13 @@ func (o *oracle) observeFailed(name string, s *subject, before *machinev1alpha1.
 	if is := s.record; is.Phase == rules.FailedPreserved && was.Phase != rules.FailedPreserved || !is.Kept && !was.Kept && isFailed(s.machine) && !isFailed(before) {
 		o.ledger.failed = append(o.ledger.failed, failedMachine{name, time.Now(), is.Kept})
 	}
+	if isFailed(before) && !isFailed(s.machine) {
+		o.excuseFailures(name)
+	}
 }
 
-// excuseFailures is called when a machine is gone. Of one that was not kept, which nothing is written on, nobody knows whom a fault has
-// kept from seeing it.
+// excuseFailures is called when a machine is gone, or not Failed any more. Of one that was not kept, which nothing is written on, nobody
+// knows whom a fault has kept from seeing it.
 func (o *oracle) excuseFailures(name string) {
 	o.ledger.failed = slices.DeleteFunc(o.ledger.failed, func(f failedMachine) bool {
 		return f.name == name && !f.kept && o.last(rules.Fault).After(f.at.Add(-soon))

@@ -120,8 +120,12 @@ func (o *oracle) checkRemoved(what string, before, after map[string]string) {
 	}
 }
 
-// checkForged blames that something gets from a Node into the Machine that is no request (P14).
-func (o *oracle) checkForged(name string, before, after map[string]string) {
+// checkForged blames that something gets from a Node into the Machine that is no request (P14). What a person has put on the Machine itself
+// is set aside while the machine is kept, and put back.
+func (o *oracle) checkForged(name string, s *subject, before, after map[string]string) {
+	if s.onMachine {
+		return
+	}
 	for _, annotation := range []string{v1alpha1.AnnotationPreserve, v1alpha1.AnnotationLastAppliedNodePreserveValue} {
 		if value := after[annotation]; value != before[annotation] && (value == nonsense || value == forged) {
 			o.blame("P14", "we write %s=%s on %s", annotation, value, name)
@@ -176,7 +180,7 @@ func (o *oracle) lookAtShown(name string, s *subject) {
 // checkOwnWrite is called with each write of ours of a machine that there was before.
 func (o *oracle) checkOwnWrite(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
 	o.checkRemoved(name, before.Annotations, s.machine.Annotations)
-	o.checkForged(name, before.Annotations, s.machine.Annotations)
+	o.checkForged(name, s, before.Annotations, s.machine.Annotations)
 	if s.machine.DeletionTimestamp != nil {
 		return
 	}
