@@ -51,6 +51,7 @@ func Scenarios() []Scenario {
 		{Name: "power-cycle-disabled", Rules: []string{"X2", "X15"}, needs: needsHosts, run: disabledPowerCycle},
 		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, needs: needsNeverJoins, run: neverJoined},
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
+		{Name: "new-failure", Rules: []string{"P15"}, Share: 2, needs: needsInject, run: newFailure},
 		{Name: "stopped", Rules: []string{"T8", "R4"}, Share: 1, run: stoppedByFalse},
 		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
 		{Name: "rollout-now", Rules: []string{"P3"}, needs: needsNeverJoins, run: rolloutOfRequested},
@@ -121,6 +122,29 @@ func autoPreservation(p *Pool) {
 	p.drained(first)
 	p.Expect(p.exists(app)).To(BeFalse())
 	p.Expect(p.exists(agent)).To(BeTrue())
+}
+
+// newFailure: where the share is used up by machines that show the same, the last one gives its place to one that fails for a new
+// reason, and the first one stays.
+func newFailure(p *Pool) {
+	p.prefersNew = true
+	p.configure(2, preserveTimeout)
+	p.scale(perZone + 1)
+	machines := p.running(perZone + 1)
+	first, last, other := machines[0], machines[1], machines[2]
+
+	p.fail(first, KubeletDead)
+	p.almostFailed(first)
+	p.fail(last, KubeletDead)
+	expiry := p.preserved(first, failedPreserved, "auto")
+	p.preserved(last, failedPreserved, "auto")
+
+	p.fail(other, NodeCondition)
+	kept := p.preserved(other, failedPreserved, "auto")
+	p.event(last, "MachinePreservationEnded", "another machine failed for a new reason, and others show the same as this one")
+	p.gone(last)
+	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
+	p.Expect(p.isPreserved(p, other, failedPreserved, "auto")).To(BeTemporally("==", kept))
 }
 
 // failuresAtOnce: the share is not exceeded, not even for a moment, when machines fail at the same time.
