@@ -10,6 +10,8 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -122,6 +124,27 @@ func autoPreservation(p *Pool) {
 	p.drained(first)
 	p.Expect(p.exists(app)).To(BeFalse())
 	p.Expect(p.exists(agent)).To(BeTrue())
+	p.toldWhyGone(second)
+}
+
+// toldWhyGone: who has nothing but the kubeconfig of the shoot is told of a machine that was not kept and that is gone, with its
+// node, why it failed, and why it was not kept.
+func (p *Pool) toldWhyGone(machine *machinev1alpha1.Machine) {
+	p.t.Helper()
+	if needsPlugin(p.Environment) != "" {
+		return
+	}
+	node := machine.Labels[machinev1alpha1.NodeLabelKey]
+	p.eventually(func(g Gomega) {
+		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKey{Name: node}, &corev1.Node{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+	owner := person{Pool: p, dir: p.t.TempDir()}
+	for _, name := range []string{node, machine.Name} {
+		p.Expect(owner.does("why", name)).To(And(
+			ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
+			ContainSubstring("It was not kept, because the share of its MachineDeployment is used up."),
+			ContainSubstring("It was replaced at "), ContainSubstring("It is gone: node %q does not exist.", node)))
+	}
 }
 
 // newFailure: where the share is used up by machines that show the same, the last one gives its place to one that fails for a new
