@@ -79,6 +79,7 @@ func Scenarios() []Scenario {
 		{Name: "forbidden", Rules: []string{"T3", "T6", "R4"}, Share: 1, run: forbidden},
 		{Name: "recovery", Rules: []string{"T7"}, Share: 1, run: recovery},
 		{Name: "kubectl-preserve", Rules: []string{"P11"}, Share: 1, needs: needsPlugin, run: kubectlPreserve},
+		{Name: "journal", Share: 1, needs: needsPlugin, run: journal},
 		{Name: "visible", Rules: []string{"P11", "T2", "T7"}, run: visible},
 		{Name: "drain", Rules: []string{"P7", "D12"}, Share: 1, run: blockedDrain},
 		{Name: "when-failed", Rules: []string{"T4", "R1"}, run: whenFailed},
