@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -86,6 +88,19 @@ var _ = Describe("history and why", func() {
 		Entry("the failure of one that is kept, to an operator", "why-seed.txt", "why node-2",
 			deploymentIn("a-z1", "a", "z1", Share("1")), Set("a-z1", deploymentIn("a-z1", "a", "z1")), Machine("node-2", of("a-z1"), Preserved("Failed:Preserved", "auto", until))),
 	)
+
+	It("should tell the same of a machine that is gone an hour later, but for how long ago it was", func() {
+		ages := regexp.MustCompile(` \(\w+ ago\)`)
+		told := func(later time.Duration) string {
+			p := newPerson(ledgerObjects(), nil)
+			p.options.Clock = testclock.NewFakeClock(now.Add(later))
+			Expect(p.runs("why node-1")).To(Succeed())
+			return p.out.String()
+		}
+		Expect(told(time.Hour)).NotTo(Equal(told(0)))
+		Expect(ages.ReplaceAllString(told(time.Hour), "")).To(Equal(ages.ReplaceAllString(told(0), "")))
+		Expect(told(time.Hour)).To(And(ContainSubstring("The first bad condition: KernelDeadlock was True"), ContainSubstring("It was not kept, because the share of its MachineDeployment is used up.")))
+	})
 
 	It("should ask the shoot once for the ledger, and for what is there as explain does", func() {
 		p := newPerson(ledgerObjects(), nil)

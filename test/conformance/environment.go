@@ -134,6 +134,13 @@ func needsNeverJoins(e *Environment) string {
 	return ""
 }
 
+func needsInject(e *Environment) string {
+	if e.Inject == nil {
+		return "machines can be made to fail for one reason only through the APIs alone"
+	}
+	return ""
+}
+
 func needsShootAway(e *Environment) string {
 	if e.ShootAway == nil {
 		return "the shoot's API server cannot be taken away through the APIs alone"

@@ -8,11 +8,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,14 +26,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Plugin is kubectl preserve, and what it is given.
+// Plugin is kubectl preserve, and what it is given. Kubelets let their logs be queried, and the Shoot has them stored.
 type Plugin struct {
 	// Binary is its path.
 	Binary string
 	// SeedKubeconfig and ShootKubeconfig are paths as well.
 	SeedKubeconfig, ShootKubeconfig string
-	// Kubelet serves what a node's kubelet tells the shoot's API server, until the returned function is called.
-	Kubelet func(ctx context.Context, node string, handler http.Handler) (undo func(), err error)
 }
 
 func needsPlugin(e *Environment) string {
@@ -214,16 +210,11 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(stranger.does("explain", nodes[1], "--from", bundle)).To(ContainSubstring("Machine " + broken.Name + " is kept. It is Failed:Preserved."))
 	p.Expect(stranger.does("list", "--from", bundle)).To(MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto")))
 
-	// And of one that answers.
-	undo, err := p.Plugin.Kubelet(p.ctx, nodes[0], kubelet())
-	p.Expect(err).NotTo(HaveOccurred())
-	defer undo()
-	p.eventually(func(g Gomega) {
-		_, files = owner.gathers(nodes[0])
-		g.Expect(files).To(And(HaveKeyWithValue("node/configz.json", ContainSubstring("maxPods")), HaveKey("node/stats-summary.json")))
-	})
+	// And of one that answers, with its journal.
+	_, files = owner.gathers(nodes[0])
+	p.Expect(files).To(And(HaveKeyWithValue("node/configz.json", ContainSubstring("maxPods")), HaveKey("node/stats-summary.json"),
+		HaveKeyWithValue("node/logs/kubelet.log", And(ContainSubstring(p.node(p, well).Status.NodeInfo.BootID), ContainSubstring("token=[redacted]")))))
 	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)Condition Ready is True.*What was redacted.*values of environment variables`))
-	p.Expect(files).To(ContainElement(ContainSubstring("PLEG is not healthy, token=[redacted]")))
 
 	// Where many machines fail at the same time, evidence of one after the other is stored.
 	p.eventually(func(g Gomega) {
@@ -271,6 +262,21 @@ func kubectlPreserve(p *Pool) {
 	p.ordinary(well)
 }
 
+// journal: evidence of a machine whose kubelet answers, which is stored when it fails, has the journal of its node, without credentials.
+func journal(p *Pool) {
+	machine := p.running(2)[0]
+	p.fail(machine, NodeCondition)
+	p.preserved(machine, failedPreserved, "auto")
+	operator := person{Pool: p, dir: p.t.TempDir()}.as("--seed-kubeconfig", p.Plugin.SeedKubeconfig, "--seed-namespace", p.Namespace)
+	p.eventually(func(g Gomega) {
+		text, _ := operator.terminal("", "evidence", "list")
+		g.Expect(text).To(ContainSubstring(machine.Name))
+	})
+	_, files := operator.gathers(machine.Name, "--stored")
+	p.Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", And(ContainSubstring(p.node(p, machine).Status.NodeInfo.BootID), ContainSubstring("token=[redacted]"))))
+	p.Expect(files).To(HaveKeyWithValue("node/logs/kernel.log", ContainSubstring("Linux version")))
+}
+
 // keptUntil returns until when the plugin says that a machine is kept.
 func (p *Pool) keptUntil(text string) time.Time {
 	p.t.Helper()
@@ -308,16 +314,4 @@ func (p *Pool) secretive(machine *machinev1alpha1.Machine) {
 			}},
 		},
 	})
-}
-
-// kubelet answers as one does that lets its logs be queried.
-func kubelet() http.Handler {
-	mux := http.NewServeMux()
-	answer := func(path, content string) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, content) })
-	}
-	answer("/configz", `{"kubeletconfig":{"maxPods":110}}`)
-	answer("/stats/summary", `{"node":{"nodeName":"n"}}`)
-	answer("/logs/", "E0101 10:00:00.000000 1 kubelet.go:1] PLEG is not healthy, token=swordfish\n")
-	return mux
 }

@@ -60,6 +60,8 @@ type Pool struct {
 	settings settings
 	// deploymentName is the name of the MachineDeployment, empty until it was chosen.
 	deploymentName string
+	// prefersNew has the pool prefer new failures, from when it is configured next.
+	prefersNew bool
 	// heals undo the faults of machines, by their names.
 	heals map[string]func(context.Context) error
 }
@@ -114,6 +116,7 @@ func (p *Pool) configure(number int32, timeout time.Duration) {
 			s, ok := share.Of(&deployment)
 			g.Expect(ok).To(BeTrue(), "MachineDeployment %s has no share, see the Events of the Extension and the Worker", deployment.Name)
 			g.Expect(s.MachinePreserveTimeout).To(Equal(timeout))
+			g.Expect(s.PreferNewFailures).To(Equal(p.prefersNew))
 			settings, err := v1alpha1.PowerCycleOf(&deployment)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(settings).To(Equal(p.powerCycle()))
@@ -138,6 +141,7 @@ func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
 			MachineControllerManager: &v1alpha1.MachineControllerManagerSettings{
 				AutoPreserveFailedMax:  &total,
 				MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
+				PreferNewFailures:      &p.prefersNew,
 			},
 			PowerCycle: p.powerCycle(),
 		})

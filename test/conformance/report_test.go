@@ -82,8 +82,7 @@ var _ = Describe("Report", func() {
 			rules = append(rules, scenario.Rules...)
 		}
 		without := map[string]string{
-			"D8":  "metrics cannot be read through the APIs",
-			"P15": "no shoot has it by default: the histories of the simulation try it with both generations",
+			"D8": "metrics cannot be read through the APIs",
 		}
 		for _, rule := range conformance.Rules() {
 			if _, ok := without[rule.ID]; ok {

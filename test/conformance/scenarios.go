@@ -10,6 +10,8 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -51,6 +53,7 @@ func Scenarios() []Scenario {
 		{Name: "power-cycle-disabled", Rules: []string{"X2", "X15"}, needs: needsHosts, run: disabledPowerCycle},
 		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, needs: needsNeverJoins, run: neverJoined},
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
+		{Name: "new-failure", Rules: []string{"P15"}, Share: 2, needs: needsInject, run: newFailure},
 		{Name: "stopped", Rules: []string{"T8", "R4"}, Share: 1, run: stoppedByFalse},
 		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
 		{Name: "rollout-now", Rules: []string{"P3"}, needs: needsNeverJoins, run: rolloutOfRequested},
@@ -76,6 +79,7 @@ func Scenarios() []Scenario {
 		{Name: "forbidden", Rules: []string{"T3", "T6", "R4"}, Share: 1, run: forbidden},
 		{Name: "recovery", Rules: []string{"T7"}, Share: 1, run: recovery},
 		{Name: "kubectl-preserve", Rules: []string{"P11"}, Share: 1, needs: needsPlugin, run: kubectlPreserve},
+		{Name: "journal", Share: 1, needs: needsPlugin, run: journal},
 		{Name: "visible", Rules: []string{"P11", "T2", "T7"}, run: visible},
 		{Name: "drain", Rules: []string{"P7", "D12"}, Share: 1, run: blockedDrain},
 		{Name: "when-failed", Rules: []string{"T4", "R1"}, run: whenFailed},
@@ -121,6 +125,50 @@ func autoPreservation(p *Pool) {
 	p.drained(first)
 	p.Expect(p.exists(app)).To(BeFalse())
 	p.Expect(p.exists(agent)).To(BeTrue())
+	p.toldWhyGone(second)
+}
+
+// toldWhyGone: who has nothing but the kubeconfig of the shoot is told of a machine that was not kept and that is gone, with its
+// node, why it failed, and why it was not kept.
+func (p *Pool) toldWhyGone(machine *machinev1alpha1.Machine) {
+	p.t.Helper()
+	if needsPlugin(p.Environment) != "" {
+		return
+	}
+	node := machine.Labels[machinev1alpha1.NodeLabelKey]
+	p.eventually(func(g Gomega) {
+		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKey{Name: node}, &corev1.Node{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+	owner := person{Pool: p, dir: p.t.TempDir()}
+	for _, name := range []string{node, machine.Name} {
+		p.Expect(owner.does("why", name)).To(And(
+			ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
+			ContainSubstring("It was not kept, because the share of its MachineDeployment is used up."),
+			ContainSubstring("It was replaced at "), ContainSubstring("It is gone: node %q does not exist.", node)))
+	}
+}
+
+// newFailure: where the share is used up by machines that show the same, the last one gives its place to one that fails for a new
+// reason, and the first one stays.
+func newFailure(p *Pool) {
+	p.prefersNew = true
+	p.configure(2, preserveTimeout)
+	p.scale(perZone + 1)
+	machines := p.running(perZone + 1)
+	first, last, other := machines[0], machines[1], machines[2]
+
+	p.fail(first, KubeletDead)
+	p.almostFailed(first)
+	p.fail(last, KubeletDead)
+	expiry := p.preserved(first, failedPreserved, "auto")
+	p.preserved(last, failedPreserved, "auto")
+
+	p.fail(other, NodeCondition)
+	kept := p.preserved(other, failedPreserved, "auto")
+	p.event(last, "MachinePreservationEnded", "another machine failed for a new reason, and others show the same as this one")
+	p.gone(last)
+	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
+	p.Expect(p.isPreserved(p, other, failedPreserved, "auto")).To(BeTemporally("==", kept))
 }
 
 // failuresAtOnce: the share is not exceeded, not even for a moment, when machines fail at the same time.

@@ -196,7 +196,7 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 		ShootAway:   l.FreezeShoot,
 		Hosts:       hostsOf(kind, seedClient),
 		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },
-		Plugin:      pluginOf(l, shootClient),
+		Plugin:      pluginOf(l),
 	}
 }
 
@@ -236,7 +236,7 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 	}
 	config := v1alpha1.MachinePreservationConfig{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"},
-		Evidence: &v1alpha1.Evidence{Enabled: new(true)},
+		Evidence: &v1alpha1.Evidence{Enabled: new(true), NodeLogs: new(true)},
 		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, and deletes them by force after
 		// 30s.
 		DrainStrategies: &v1alpha1.DrainStrategies{

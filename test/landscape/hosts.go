@@ -62,6 +62,7 @@ func extensionValues(kind string) map[string]any {
 		values["kind"] = configv1alpha1.HostKindServerClaim
 		values["kubeconfigSecretName"] = ironcore.SecretName
 		values["pxeBootKeepsDisks"], values["powerOffEnforced"] = true, true
+		values["quarantine"] = map[string]any{"failures": 2, "period": "24h"}
 	default:
 		values = nil
 	}

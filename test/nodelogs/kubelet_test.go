@@ -32,6 +32,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	landscape "github.com/gardener/gardener-extension-machine-preservation/test/landscape/kubelet"
 )
 
 // journalctl is what the kubelet starts. It knows two boots, of which the kernel's messages are only in this one, and says what the
@@ -191,4 +192,67 @@ func TestKubeletGivesOutNoMessagesOfTheKernelItself(t *testing.T) {
 		kubeletLogs(true).ServeLogs(recorder, httptest.NewRequest(http.MethodGet, "/logs/?"+query, nil))
 		g.Expect(recorder.Body.String()).To(ContainSubstring(answer), query)
 	}
+}
+
+// The kubelets of the landscape answer the same, where they have the same journals.
+func TestKubeletOfTheLandscapeAnswersTheSame(t *testing.T) {
+	g := NewWithT(t)
+	startNode(t, true)
+	lines := func(unit, boot string) []string {
+		var all []string
+		for i := 1; i <= 30000; i++ {
+			all = append(all, fmt.Sprintf("Nov 24 10:00:00.000000 node-1 %s[1]: line %d of boot %s --token=hunter2", unit, i, boot))
+		}
+		return all
+	}
+	simulated := landscape.Handler("node-1", func() landscape.Journal {
+		return landscape.Journal{
+			"kubelet":                     {lines("kubelet", "0"), lines("kubelet", "-1")},
+			"machine-preservation-kernel": {lines("machine-preservation-kernel", "0")},
+			"containerd":                  {nil, nil},
+		}
+	})
+	tooMany := strings.Repeat("query=kubelet&", 5)
+	for _, query := range []string{
+		"query=kubelet&boot=0&tailLines=20000", "query=kubelet&boot=-1&tailLines=3", "query=kubelet&boot=0&tailLines=100000",
+		"query=machine-preservation-kernel&boot=0&tailLines=1", "query=machine-preservation-kernel&boot=-1&tailLines=20",
+		"query=containerd&boot=0&tailLines=20", "query=containerd&boot=-1&tailLines=20", "query=let&tailLines=20",
+		"query=absent&boot=0", "query=absent&tailLines=1", "query=absent", "query=absent&query=other", "query=kubelet&query=absent&tailLines=2",
+		"query=", "query=%20", "query=kubelet&boot=1", "query=kubelet&boot=x", "query=kubelet&tailLines=x&boot=y", "query=kubelet&tailLines=100001",
+		"query=kubelet&tailLines=-1", "boot=0", "tailLines=5", "query=ku+belet", "query=$(reboot)", tooMany + "boot=0", "query=" + strings.Repeat("k", 257),
+	} {
+		for _, path := range []string{"/logs/?", "/logs/kubelet.log?"} {
+			for _, encoding := range []string{"", "gzip"} {
+				want, got := ask(t, http.HandlerFunc(kubeletLogs(true).ServeLogs), path+query, encoding), ask(t, simulated, path+query, encoding)
+				g.Expect(got).To(Equal(want), path+query)
+			}
+		}
+	}
+	g.Expect(ask(t, simulated, "/logs/", "").status).To(Equal(http.StatusOK))
+	g.Expect(ask(t, simulated, "/logs/", "").body).To(ContainSubstring("<pre>"))
+	g.Expect(ask(t, simulated, "/logs/absent.log", "")).To(Equal(ask(t, http.HandlerFunc(kubeletLogs(true).ServeLogs), "/logs/absent.log", "")))
+}
+
+// answer is what a kubelet answers.
+type answer struct {
+	status                      int
+	contentType, encoding, body string
+}
+
+func ask(t *testing.T, kubelet http.Handler, path, encoding string) answer {
+	t.Helper()
+	g, recorder, request := NewWithT(t), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+	if encoding != "" {
+		request.Header.Set("Accept-Encoding", encoding)
+	}
+	kubelet.ServeHTTP(recorder, request)
+	a := answer{status: recorder.Code, contentType: recorder.Header().Get("Content-Type"), encoding: recorder.Header().Get("Content-Encoding"), body: recorder.Body.String()}
+	if a.encoding == "gzip" {
+		zipped, err := gzip.NewReader(recorder.Body)
+		g.Expect(err).NotTo(HaveOccurred())
+		body, err := io.ReadAll(zipped)
+		g.Expect(err).NotTo(HaveOccurred())
+		a.body = string(body)
+	}
+	return a
 }

@@ -262,6 +262,17 @@ var _ = Describe("Ledger", func() {
 		Expect(e.writes).To(Equal(map[string]int{name: 2}))
 		Expect(e.ledger.Len()).To(BeZero())
 		Expect(testutil.ToFloat64(Failures.WithLabelValues("pool", "Ready", "replaced"))).To(Equal(1.0))
+
+		By("Looking an hour later, also after a restart")
+		entry = e.entry(ctx)
+		e.clock.SetTime(now.Add(time.Hour))
+		for _, restart := range []func(){func() {}, e.restart} {
+			restart()
+			e.observe(ctx)
+			e.settle(ctx)
+			Expect(e.entry(ctx)).To(Equal(entry))
+		}
+		Expect(e.writes).To(Equal(map[string]int{name: 2}))
 	})
 
 	It("T7: should say that a machine has recovered, and begin another entry when it fails again", func() {

@@ -119,6 +119,7 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		"--service-account-signing-key-file=" + a.serviceAccountKeyFile(),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--allow-privileged",
+		"--kubelet-preferred-address-types=InternalIP", // nobody resolves the names of Nodes
 		"--egress-selector-config-file=" + a.egressFile(),
 		"--audit-policy-file=" + a.auditPolicyFile(),
 		"--audit-log-path=" + a.AuditLog,

@@ -13,19 +13,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// startKubelet does on a Node what the first kubelet after a boot does: it starts the containers again, which ended with the
-// power, and reports the boot. The Node is not ready until kwok serves it.
-func (r *reconciler) startKubelet(ctx context.Context, node *corev1.Node, bootID string) error {
-	if err := r.restartPods(ctx, node.Name); err != nil {
-		return err
-	}
+// startKubelet does on a Node what a kubelet does that has just started: it reports its port. The first one after a boot starts the
+// containers again as well, which ended with the power, and reports the boot. The Node is not ready then until kwok serves it.
+func (r *reconciler) startKubelet(ctx context.Context, node *corev1.Node, bootID string, port int32) error {
 	before := node.DeepCopy()
-	node.Status.NodeInfo.BootID = bootID
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == corev1.NodeReady {
-			node.Status.Conditions[i] = kubeletStarts(r.now())
+	if node.Status.NodeInfo.BootID != bootID {
+		if err := r.restartPods(ctx, node.Name); err != nil {
+			return err
 		}
+		node.Status.NodeInfo.BootID = bootID
+		for i := range node.Status.Conditions {
+			if node.Status.Conditions[i].Type == corev1.NodeReady {
+				node.Status.Conditions[i] = kubeletStarts(r.now())
+			}
+		}
+	} else if node.Status.DaemonEndpoints.KubeletEndpoint.Port == port {
+		return nil
 	}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = port
 	if err := r.shoot.Status().Patch(ctx, node, client.StrategicMergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("could not report the boot of the node: %w", err)
 	}

@@ -73,7 +73,7 @@ func ipAddress(pod *corev1.Pod) string {
 
 // newNode returns the Node as a kubelet and a cloud-controller-manager register it. Labels, annotations and taints of the
 // worker pool are added by machine-controller-manager.
-func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1alpha1.MachineClass, failure Failure, bootID, kubeletVersion string) *corev1.Node {
+func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1alpha1.MachineClass, failure Failure, bootID, kubeletVersion string, port int32) *corev1.Node {
 	template := class.NodeTemplate
 	if template == nil {
 		template = &machinev1alpha1.NodeTemplate{}
@@ -110,6 +110,7 @@ func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1
 				{Type: corev1.NodeInternalIP, Address: ipAddress(pod)},
 				{Type: corev1.NodeHostName, Address: name},
 			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
 			NodeInfo: corev1.NodeSystemInfo{
 				Architecture:            architecture,
 				ContainerRuntimeVersion: "simulated://1.0.0",

@@ -30,6 +30,7 @@ type reconciler struct {
 	shoot          client.Client
 	recorder       events.EventRecorder
 	kubeletVersion string
+	kubelets       *kubelets
 	clock          clock.PassiveClock
 }
 
@@ -40,6 +41,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pod := &corev1.Pod{}
 	if err := r.seed.Get(ctx, request.NamespacedName, pod); err != nil {
 		if apierrors.IsNotFound(err) {
+			r.kubelets.forget(request.Name)
 			return reconcile.Result{}, r.killKubelet(ctx, request.Name)
 		}
 		return reconcile.Result{}, fmt.Errorf("could not read the pod: %w", err)
@@ -140,7 +142,11 @@ func (r *reconciler) join(ctx context.Context, pod *corev1.Pod, failure Failure,
 	if err := r.seed.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.Class.Name}, class); err != nil {
 		return fmt.Errorf("could not read the machine class: %w", err)
 	}
-	if err := r.shoot.Create(ctx, newNode(pod, machine, class, failure, bootID, r.kubeletVersion)); err != nil && !apierrors.IsAlreadyExists(err) {
+	port, err := r.kubelets.start(pod.Name, bootID, r.clock.Now())
+	if err != nil {
+		return err
+	}
+	if err := r.shoot.Create(ctx, newNode(pod, machine, class, failure, bootID, r.kubeletVersion, port)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("could not register the node: %w", err)
 	}
 	return r.writeStatus(ctx, pod, true)
@@ -151,8 +157,11 @@ func (r *reconciler) killKubelet(ctx context.Context, name string) error {
 	return r.affectNode(ctx, name, KubeletDead, "")
 }
 
-// affectNode makes the failure take effect on the Node, if there is one. A kubelet that lives reports the boot id.
+// affectNode makes the failure take effect on the Node, if there is one. A kubelet that lives reports the boot id, and its port.
 func (r *reconciler) affectNode(ctx context.Context, name string, failure Failure, bootID string) error {
+	if !failure.joins() {
+		r.kubelets.stop(name)
+	}
 	node := &corev1.Node{}
 	if err := r.shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -160,8 +169,12 @@ func (r *reconciler) affectNode(ctx context.Context, name string, failure Failur
 		}
 		return fmt.Errorf("could not read the node: %w", err)
 	}
-	if failure.joins() && node.Status.NodeInfo.BootID != bootID {
-		if err := r.startKubelet(ctx, node, bootID); err != nil {
+	if failure.joins() {
+		port, err := r.kubelets.start(name, bootID, r.clock.Now())
+		if err != nil {
+			return err
+		}
+		if err := r.startKubelet(ctx, node, bootID, port); err != nil {
 			return err
 		}
 	}

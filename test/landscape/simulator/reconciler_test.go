@@ -6,6 +6,13 @@ package simulator
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
 	"time"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
@@ -73,7 +80,10 @@ var _ = Describe("reconciler", func() {
 			WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }).Build()
 		clock = testclock.NewFakePassiveClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 		recorder = events.NewFakeRecorder(10)
-		r = &reconciler{seed: seed, shoot: shoot, recorder: recorder, kubeletVersion: "v1.2.3", clock: clock}
+		kubelets, err := newKubelets()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { kubelets.forget(pod.Name) })
+		r = &reconciler{seed: seed, shoot: shoot, recorder: recorder, kubeletVersion: "v1.2.3", kubelets: kubelets, clock: clock}
 	})
 
 	// settle reconciles as often as the events of the pod would make the simulator do.
@@ -130,12 +140,32 @@ var _ = Describe("reconciler", func() {
 		Expect(node(ctx).Status.NodeInfo.BootID).To(BeEquivalentTo(pod.UID))
 	})
 
+	// journal asks the kubelet at the port that the Node reports for what it has logged since a boot.
+	journal := func(ctx SpecContext, boot string) (string, error) {
+		GinkgoHelper()
+		roots := x509.NewCertPool()
+		roots.AddCert(r.kubelets.certificate.Leaf)
+		asks := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+		url := fmt.Sprintf("https://127.0.0.1:%d/logs/?query=kubelet&boot=%s", node(ctx).Status.DaemonEndpoints.KubeletEndpoint.Port, boot)
+		response, err := asks.Get(url)
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		return string(text), err
+	}
+
 	It("lets the kubelet die and come back", func(ctx SpecContext) {
 		assignNode(ctx)
 		settle(ctx)
+		Expect(journal(ctx, "0")).To(ContainSubstring(`"Starting kubelet" bootID="` + string(pod.UID) + `"`))
 		fail(ctx, KubeletDead)
 		Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+		_, err := journal(ctx, "0")
+		Expect(err).To(MatchError(syscall.ECONNREFUSED))
 		fail(ctx, NodeNotReady)
+		Expect(journal(ctx, "0")).To(WithTransform(func(text string) int { return strings.Count(text, "Starting kubelet") }, Equal(2)))
 		Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
 		Expect(node(ctx).Annotations).To(HaveKeyWithValue(kwok.AnnotationReady, "false"))
 		fail(ctx, Healthy)
@@ -181,6 +211,8 @@ var _ = Describe("reconciler", func() {
 			Expect(node(ctx).Labels).To(HaveKeyWithValue(kwok.LabelKubelet, kwok.KubeletAlive))
 			Expect(node(ctx).Status.NodeInfo.BootID).To(Equal("2"))
 			Expect(ready(ctx)).To(Equal(corev1.ConditionFalse))
+			Expect(journal(ctx, "0")).To(And(ContainSubstring(`bootID="2"`), Not(ContainSubstring(`bootID="`+string(pod.UID)+`"`))))
+			Expect(journal(ctx, "-1")).To(ContainSubstring(`bootID="` + string(pod.UID) + `"`))
 		})
 
 		It("comes back as the same boot, if that is what the host says", func(ctx SpecContext) {

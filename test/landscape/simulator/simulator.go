@@ -4,7 +4,7 @@
 
 // Package simulator stands for the machines of provider-local. Such a machine is a Pod in the seed, in which a kubelet
 // would run. Nothing runs in it here: the simulator sets the Pod Running and registers a Node for it in the shoot, which
-// kwok serves as long as the simulator lets the kubelet live. The Node is not registered before machine-controller-manager
+// kwok serves as long as the simulator lets the kubelet live. What API servers ask kubelets for is answered by package kubelet. The Node is not registered before machine-controller-manager
 // knows its name: it would be taken for a left-over of another machine. The Pod gets ready, as a pod of provider-local
 // does, when its Node has been registered. A Pod that is deleted goes away at once, and its Node is no longer served.
 //
@@ -69,6 +69,13 @@ func AddToManager(mgr manager.Manager, shootConfig *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	kubelets, err := newKubelets()
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(kubelets.stopAllAtEnd)); err != nil {
+		return fmt.Errorf("could not add the kubelets: %w", err)
+	}
 	if err := builder.ControllerManagedBy(mgr).
 		Named("simulator").
 		WithOptions(controller.Options{SkipNameValidation: new(true), MaxConcurrentReconciles: 10}).
@@ -79,6 +86,7 @@ func AddToManager(mgr manager.Manager, shootConfig *rest.Config) error {
 			shoot:          shootClient,
 			recorder:       mgr.GetEventRecorder("simulator"),
 			kubeletVersion: version,
+			kubelets:       kubelets,
 			clock:          clock.RealClock{},
 		}); err != nil {
 		return fmt.Errorf("could not add the simulator: %w", err)

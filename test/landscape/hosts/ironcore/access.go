@@ -7,6 +7,7 @@ package ironcore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	corev1 "k8s.io/api/core/v1"
@@ -55,9 +56,11 @@ func (a *access) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		secret      = &corev1.Secret{ObjectMeta: meta}
 	)
 	for object, mutate := range map[client.Object]func(){
-		account:     func() {},
-		role:        func() { role.Rules = ironcore.PolicyRules() },
-		clusterRole: func() { clusterRole.Rules = ironcore.ClusterPolicyRules() },
+		account: func() {},
+		role:    func() { role.Rules = ironcore.PolicyRules() },
+		clusterRole: func() {
+			clusterRole.Rules = slices.Concat(ironcore.ClusterPolicyRules(), ironcore.QuarantinePolicyRules())
+		},
 		binding: func() {
 			binding.RoleRef, binding.Subjects = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, subjects
 		},

@@ -138,11 +138,11 @@ func (b *bmcs) obeys(ctx context.Context, name string, body []byte) (time.Durati
 	if err := json.Unmarshal(body, &reset); err != nil {
 		return 0, false, err
 	}
-	machine, _ := machineOf(name)
-	server := NewServer(machine)
+	server := newObject(kindServer, client.ObjectKey{Name: name})
 	if err := b.client.Get(ctx, client.ObjectKeyFromObject(server), server); err != nil {
 		return 0, false, err
 	}
+	machine, _ := machineOf(server)
 	pod, err := hosts.Machine(ctx, b.client, machine)
 	if err != nil {
 		return 0, false, err

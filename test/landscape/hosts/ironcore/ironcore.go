@@ -4,7 +4,8 @@
 
 // Package ironcore runs the metal-operator, and gives each Machine a Server that it takes care of, and a ServerClaim with the
 // Machine's name in its namespace, as machine-controller-manager's provider for ironcore does. The Machine's provider id names
-// the claim. A Machine that is gone takes both with it.
+// the claim. A Machine that is gone takes both with it, unless annotation AnnotationLasting is on the Server: then the Server stays.
+// As long as there are such Servers, metal-operator chooses among them for new claims, and has 10 seconds to find one that is free.
 //
 // The BMC of a Server is the mock that metal-operator's own tests use, with a proxy before it: through this one hosts
 // misbehave (see package hosts, the annotation is on the Server), and machines whose kernel hangs do not shut down gracefully.
@@ -146,7 +147,7 @@ func identified() predicate.Predicate {
 }
 
 func machineOfServer(_ context.Context, server client.Object) []reconcile.Request {
-	machine, ok := machineOf(server.GetName())
+	machine, ok := machineOf(server)
 	if !ok {
 		return nil
 	}

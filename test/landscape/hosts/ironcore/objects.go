@@ -34,6 +34,9 @@ const (
 	// annotationOperation with operationIgnore keeps metal-operator from a Server.
 	annotationOperation = "metal.ironcore.dev/operation"
 
+	// AnnotationLasting on a Server with any value has it stay when its machine goes, for others.
+	AnnotationLasting = "landscape.machine-preservation/lasting"
+
 	// The only system of the mock.
 	systemUUID = "38947555-7742-3448-3784-823347823834"
 	systemURI  = "/redfish/v1/Systems/437XR1138R2"
@@ -62,19 +65,40 @@ func NewServerClaim(machine client.ObjectKey) *unstructured.Unstructured {
 	return newObject(kindServerClaim, machine)
 }
 
-// machineOf returns the machine that the Server of that name is for.
-func machineOf(server string) (client.ObjectKey, bool) {
-	namespace, name, ok := strings.Cut(server, ".")
+// NewSpare returns a Server that no machine gets, and that stays. Nobody acts on it.
+func NewSpare(kind, name string) *unstructured.Unstructured {
+	server := NewServer(client.ObjectKey{Namespace: "spare", Name: name})
+	server.SetAnnotations(map[string]string{annotationOperation: operationIgnore[kind], AnnotationLasting: "true"})
+	server.Object["spec"] = map[string]any{"systemUUID": systemUUID}
+	return server
+}
+
+// machineOf returns the machine that has a Server, or the one that it was made for.
+func machineOf(server client.Object) (client.ObjectKey, bool) {
+	if u, ok := server.(*unstructured.Unstructured); ok {
+		namespace, _, _ := unstructured.NestedString(u.Object, "spec", "serverClaimRef", "namespace")
+		name, claimed, _ := unstructured.NestedString(u.Object, "spec", "serverClaimRef", "name")
+		if claimed {
+			return client.ObjectKey{Namespace: namespace, Name: name}, true
+		}
+	}
+	namespace, name, ok := strings.Cut(server.GetName(), ".")
 	return client.ObjectKey{Namespace: namespace, Name: name}, ok
 }
 
-// specifyClaim makes a ServerClaim what machine-controller-manager's provider makes it.
+// serverOf returns the name of the Server that a claim is for, or bound to, empty for none.
+func serverOf(claim *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(claim.Object, "spec", "serverRef", "name")
+	return name
+}
+
+// specifyClaim makes a ServerClaim what machine-controller-manager's provider makes it: for a Server, or for any.
 func specifyClaim(claim *unstructured.Unstructured, server string) {
-	claim.Object["spec"] = map[string]any{
-		"power":     "On",
-		"image":     "landscape",
-		"serverRef": map[string]any{"name": server},
+	spec := map[string]any{"power": "On", "image": "landscape"}
+	if server != "" {
+		spec["serverRef"] = map[string]any{"name": server}
 	}
+	claim.Object["spec"] = spec
 }
 
 // specifyServer makes the Server one that the claim has, and whose BMC is reached at the port. What v0.7 does not know of the

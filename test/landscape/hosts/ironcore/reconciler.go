@@ -7,10 +7,13 @@ package ironcore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +21,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
+
+// bindTime is for how long metal-operator may bind the claim of a machine to a Server that is there.
+const bindTime = 10 * time.Second
 
 // reconciler gives a machine a host, and switches it.
 type reconciler struct {
@@ -47,8 +53,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	server, err := r.provision(ctx, request.NamespacedName)
-	if err != nil {
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
+	case server == nil:
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if err := r.boot(ctx, request.NamespacedName); err != nil {
 		return reconcile.Result{}, err
@@ -80,11 +89,32 @@ func (r *reconciler) identify(ctx context.Context, machine *machinev1alpha1.Mach
 	return nil
 }
 
-// provision makes claim and Server, and returns the Server. metal-operator does not see the Server before it is discovered.
+// provision makes claim and Server, and returns the Server. metal-operator does not see the Server before it is discovered. Where there
+// are Servers that last, metal-operator may give the machine one of these instead. As long as that is open, there is none.
 func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*unstructured.Unstructured, error) {
 	claim, server := NewServerClaim(machine), NewServer(machine)
-	if err := r.ensure(ctx, claim, func() error { specifyClaim(claim, server.GetName()); return nil }); err != nil {
+	if err := r.ensure(ctx, claim, func() error {
+		lasting, err := r.areLasting(ctx)
+		if lasting {
+			specifyClaim(claim, "")
+		} else {
+			specifyClaim(claim, server.GetName())
+		}
+		return err
+	}); err != nil {
 		return nil, err
+	}
+	switch bound := serverOf(claim); {
+	case bound == "" && r.clock.Since(claim.GetCreationTimestamp().Time) < bindTime:
+		return nil, nil
+	case bound == "":
+		own := fmt.Appendf(nil, `{"spec":{"serverRef":{"name":%q}}}`, server.GetName())
+		if err := r.client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, own)); err != nil {
+			return nil, fmt.Errorf("could not ask for a Server of its own: %w", err)
+		}
+	case bound != server.GetName():
+		server = newObject(kindServer, client.ObjectKey{Name: bound})
+		return server, r.client.Get(ctx, client.ObjectKeyFromObject(server), server)
 	}
 	if err := r.ensure(ctx, server, func() error {
 		secret := newObject(kindBMCSecret, client.ObjectKey{Name: secretName})
@@ -110,6 +140,18 @@ func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*
 		return nil, fmt.Errorf("could not hand over Server %s: %w", server.GetName(), err)
 	}
 	return server, nil
+}
+
+// areLasting says that there are Servers that stay when their machines go.
+func (r *reconciler) areLasting(ctx context.Context) (bool, error) {
+	servers := &unstructured.UnstructuredList{}
+	servers.SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kindServer+"List"))
+	err := r.client.List(ctx, servers)
+	return slices.ContainsFunc(servers.Items, func(s unstructured.Unstructured) bool { return isLasting(&s) }), err
+}
+
+func isLasting(server *unstructured.Unstructured) bool {
+	return server.GetAnnotations()[AnnotationLasting] != ""
 }
 
 // ensure reads the object, or creates it as it is specified.
@@ -142,7 +184,7 @@ func (r *reconciler) boot(ctx context.Context, machine client.ObjectKey) error {
 // follow switches the machine as its Server reports it.
 func (r *reconciler) follow(ctx context.Context, machine client.ObjectKey, server *unstructured.Unstructured) error {
 	state, _, _ := unstructured.NestedString(server.Object, "status", "powerState")
-	if state != "On" && state != "Off" {
+	if has, _ := machineOf(server); has != machine || state != "On" && state != "Off" {
 		return nil
 	}
 	pod, err := hosts.Machine(ctx, r.client, machine)
@@ -153,9 +195,15 @@ func (r *reconciler) follow(ctx context.Context, machine client.ObjectKey, serve
 	return err
 }
 
-// remove takes away the claim, after which metal-operator frees the Server, then the Server, and then its BMC.
+// remove takes away the claim, after which metal-operator frees the Server, then the Server, and then its BMC, unless it lasts.
 func (r *reconciler) remove(ctx context.Context, machine client.ObjectKey) error {
 	server := NewServer(machine)
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(server), server); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("could not read the Server: %w", err)
+	}
+	if isLasting(server) {
+		return client.IgnoreNotFound(r.client.Delete(ctx, NewServerClaim(machine)))
+	}
 	for _, object := range []*unstructured.Unstructured{NewServerClaim(machine), server} {
 		err := r.client.Delete(ctx, object)
 		if err == nil {

@@ -100,6 +100,59 @@ var _ = Describe("reconciler", func() {
 		Expect(pod.Labels).To(Equal(map[string]string{"machine": key.Name}))
 	})
 
+	It("should have metal-operator choose among Servers that stay, and give a machine one of its own if it finds none", func(ctx SpecContext) {
+		spare := NewSpare(hosts.IronCore07, "s")
+		Expect(c.Create(ctx, spare)).To(Succeed())
+		once := func() reconcile.Result {
+			GinkgoHelper()
+			result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+			Expect(err).NotTo(HaveOccurred())
+			return result
+		}
+		claim := NewServerClaim(key)
+		specifyClaim(claim, "")
+		claim.SetCreationTimestamp(metav1.NewTime(r.clock.Now().Add(time.Second - bindTime)))
+		Expect(c.Create(ctx, claim)).To(Succeed())
+		Expect(once()).To(Equal(reconcile.Result{RequeueAfter: time.Second}))
+		Expect(read(ctx, claim)["spec"]).NotTo(HaveKey("serverRef"))
+
+		By("Having it bind the claim")
+		specifyClaim(claim, spare.GetName())
+		Expect(c.Update(ctx, claim)).To(Succeed())
+		Expect(unstructured.SetNestedStringMap(spare.Object, map[string]string{"namespace": key.Namespace, "name": key.Name}, "spec", "serverClaimRef")).To(Succeed())
+		Expect(c.Update(ctx, spare)).To(Succeed())
+		spare.Object["status"] = map[string]any{"powerState": "Off"}
+		Expect(c.Status().Update(ctx, spare)).To(Succeed())
+		Expect(once()).To(BeZero())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+		Expect(simulator.PowerOf(pod)).To(HaveField("On", BeFalse()))
+		Expect(machineOfServer(ctx, spare)).To(ConsistOf(reconcile.Request{NamespacedName: key}))
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(NewServer(key)), NewServer(key))).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
+		By("Having it bind none")
+		Expect(c.Delete(ctx, claim)).To(Succeed())
+		claim = NewServerClaim(key)
+		specifyClaim(claim, "")
+		claim.SetCreationTimestamp(metav1.NewTime(r.clock.Now().Add(-bindTime)))
+		Expect(c.Create(ctx, claim)).To(Succeed())
+		once()
+		Expect(serverOf(&unstructured.Unstructured{Object: read(ctx, claim)})).To(Equal("shoot--a.m"))
+		read(ctx, NewServer(key))
+	})
+
+	It("should leave a Server that lasts where it is", func(ctx SpecContext) {
+		settle(ctx)
+		server := NewServer(key)
+		read(ctx, server)
+		server.SetAnnotations(map[string]string{AnnotationLasting: "true"})
+		Expect(c.Update(ctx, server)).To(Succeed())
+		Expect(c.Delete(ctx, machine)).To(Succeed())
+		settle(ctx)
+		Expect(c.Get(ctx, key, NewServerClaim(key))).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		read(ctx, server)
+		Expect(bmcs).NotTo(BeEmpty())
+	})
+
 	It("should leave to others what they have changed", func(ctx SpecContext) {
 		settle(ctx)
 		claim := NewServerClaim(key)
