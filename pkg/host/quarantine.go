@@ -58,6 +58,12 @@ func (d *Driver) Fleet(ctx context.Context, kind Quarantining) ([]quarantine.Hos
 	return fleet, nil
 }
 
+// LiveFleet returns all hosts as the API server has them now. No more of them is kept than what is returned.
+func (d *Driver) LiveFleet(ctx context.Context, kind Quarantining) (fleet []quarantine.Host, err error) {
+	err = d.eachLive(ctx, kind.Lasting(), func(lasting *unstructured.Unstructured) { fleet = append(fleet, HostOf(kind, lasting)) })
+	return fleet, err
+}
+
 // HostOf returns what is known of a host by what stays of it.
 func HostOf(kind Quarantining, lasting *unstructured.Unstructured) quarantine.Host {
 	return quarantine.Host{Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting), IsQuarantined: kind.IsQuarantined(lasting)}

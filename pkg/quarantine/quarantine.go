@@ -26,6 +26,10 @@ const (
 	// is down. It is not the host's.
 	stormTime  = 30 * time.Minute
 	stormHosts = 2
+	// settleTime is how long a failure has been noted when it is decided what it comes to: what fails at the same time has one reason, and
+	// nobody knows of what others are about to note. After decideTime nobody decides on it any more, but on the next one.
+	settleTime = 30 * time.Second
+	decideTime = 5 * time.Minute
 	// shootPeriod is in which time there is one host at most on behalf of a shoot.
 	shootPeriod = 24 * time.Hour
 	// share is of how many hosts one may be in quarantine.
@@ -83,6 +87,8 @@ type Decision struct {
 	Record Record
 	// IsNew says that the failure had not been noted.
 	IsNew bool
+	// Wait is after which time to decide again, zero for never.
+	Wait time.Duration
 	// Quarantine says that the host is to be put into quarantine, and Count how many failures count.
 	Quarantine bool
 	Count      int
@@ -95,16 +101,18 @@ func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark
 	now := by.At
 	d := Decision{Record: host.Record}
 	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period }
-	isNoted := slices.ContainsFunc(host.Record.Failures, func(f Failure) bool {
-		return f.Machine == machine && !since.After(f.At.Add(sameFailure))
-	})
-	if isNoted || now.Sub(since) >= settings.Period {
-		return d // a decision on it was taken, and written with it
+	if now.Sub(since) >= settings.Period {
+		return d
 	}
-	d.IsNew = true
-	d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), Failure{Machine: machine, At: now})
-	d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
-	if host.IsQuarantined {
+	noted := slices.IndexFunc(host.Record.Failures, func(f Failure) bool { return f.Machine == machine && !since.After(f.At.Add(sameFailure)) })
+	age := time.Duration(0)
+	if d.IsNew = noted < 0; d.IsNew {
+		d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), Failure{Machine: machine, At: now})
+		d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
+	} else {
+		age = now.Sub(host.Record.Failures[noted].At)
+	}
+	if host.IsQuarantined || age >= decideTime {
 		return d
 	}
 	for _, f := range d.Record.Failures {
@@ -113,6 +121,9 @@ func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark
 		}
 	}
 	if settings.Failures == 0 || d.Count < settings.Failures {
+		return d
+	}
+	if d.Wait = max(0, settleTime-age); d.Wait > 0 {
 		return d
 	}
 	if d.Refused = refusal(fleet, by); d.Refused == "" {

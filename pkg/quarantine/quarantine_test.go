@@ -59,6 +59,17 @@ func (w *world) decide() Decision {
 	return Decide(w.host, append([]Host{w.host}, w.others...), w.machine, w.since, w.by, w.settings)
 }
 
+// settle returns what is decided when the failure has been noted for a while.
+func (w *world) settle() Decision {
+	d := w.decide()
+	for d.Wait > 0 {
+		Expect([]any{d.IsNew, d.Quarantine, d.Refused}).To(Equal([]any{w.by.At.Equal(now), false, ""}))
+		w.host.Record, w.by.At = d.Record, w.by.At.Add(d.Wait)
+		d = w.decide()
+	}
+	return d
+}
+
 func record(r Record) func(*world) { return func(w *world) { w.host.Record = r } }
 
 func other(i int, r Record, quarantined bool) func(*world) {
@@ -75,7 +86,7 @@ var _ = Describe("#Decide", func() {
 
 	DescribeTable("which hosts are put into quarantine", func(quarantine bool, count int, refused string, edits ...func(*world)) {
 		w := worldOf(edits...)
-		d := w.decide()
+		d := w.settle()
 		Expect(d.Refused).To(Equal(refused))
 		Expect([]any{d.Quarantine, d.Count}).To(Equal([]any{quarantine, count}))
 		if quarantine {
@@ -104,7 +115,7 @@ var _ = Describe("#Decide", func() {
 		Entry("the third one of a fleet of twenty", false, 3, "no more than one of 10 hosts may be, and 2 of 20 are already", other(0, Record{}, true), other(1, Record{}, true)),
 		Entry("one of a fleet of nine", false, 3, "no more than one of 10 hosts may be, and 0 of 9 are already", func(w *world) { w.others = w.others[:8] }),
 		Entry("one of a fleet of ten", true, 3, "", func(w *world) { w.others = w.others[:9] }),
-		Entry("the second one of a shoot in a day", false, 3, "host o0 was for this shoot, less than 24h0m0s ago", other(0, marked(Record{}, "shoot", day-time.Second), false)),
+		Entry("the second one of a shoot in a day", false, 3, "host o0 was for this shoot, less than 24h0m0s ago", other(0, marked(Record{}, "shoot", day-time.Minute), false)),
 		Entry("the second one of a shoot in two days", true, 3, "", other(0, marked(Record{}, "shoot", day), true)),
 		Entry("the second one, of another shoot", true, 3, "", other(0, marked(Record{}, "other", hour), true)),
 	)
@@ -114,7 +125,7 @@ var _ = Describe("#Decide", func() {
 		d := w.decide()
 		Expect(d.IsNew).To(Equal(isNew))
 		if !isNew {
-			Expect(d).To(Equal(Decision{Record: w.host.Record}), "nothing is written twice")
+			Expect(d.Record).To(Equal(w.host.Record), "nothing is written twice")
 			return
 		}
 		Expect(d.Record.Failures).To(ContainElement(Failure{Machine: "m", At: now}))
@@ -128,6 +139,18 @@ var _ = Describe("#Decide", func() {
 		Entry("one after the machine had recovered", true, record(Record{Failures: []Failure{{"m", ago(21 * time.Minute)}}})),
 		Entry("one that goes on for longer than the period", false, func(w *world) { w.since = ago(8 * day) }),
 		Entry("one on a host in quarantine", true, func(w *world) { w.host.IsQuarantined = true }),
+	)
+
+	DescribeTable("when it is decided", func(age, wait time.Duration, quarantine bool) {
+		w := worldOf()
+		w.host.Record.Failures = append(w.host.Record.Failures, Failure{Machine: w.machine, At: ago(age)})
+		d := w.decide()
+		Expect([]any{d.IsNew, d.Wait, d.Quarantine}).To(Equal([]any{false, wait, quarantine}))
+	},
+		Entry("others may note theirs", 10*time.Second, 20*time.Second, false),
+		Entry("they have", 30*time.Second, time.Duration(0), true),
+		Entry("a crash has come between", 5*time.Minute-time.Second, time.Duration(0), true),
+		Entry("it was long ago", 5*time.Minute, time.Duration(0), false),
 	)
 
 	It("notes the last twenty failures of the period, whatever was there", func() {

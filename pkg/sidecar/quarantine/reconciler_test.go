@@ -5,6 +5,7 @@
 package quarantine_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,18 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-const health = 10 * time.Minute
+const (
+	health = 10 * time.Minute
+	settle = 30 * time.Second
+)
 
 var timeouts = facts.Timeouts{Health: health, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 
 // environment is a shoot with ten Servers, the first of which is that of its machine.
 type environment struct {
-	hosts      client.WithWatch
+	hosts client.WithWatch
+	// cache is nil where it is as new as the hosts.
+	cache      client.Reader
 	clock      *testclock.FakePassiveClock
 	recorder   *events.FakeRecorder
 	reconciler *Reconciler
@@ -95,7 +101,7 @@ func newEnvironment() *environment {
 
 // restart throws the Reconciler away and makes a new one, as `kill -9` does.
 func (e *environment) restart() {
-	driver := &host.Driver{Kind: ironcore.Kind{}, Access: host.Access{Namespace: Namespace, HostNamespace: "metal", Cached: e.hosts, APIReader: e.hosts, Writer: e.hosts}}
+	driver := &host.Driver{Kind: ironcore.Kind{}, Access: host.Access{Namespace: Namespace, HostNamespace: "metal", Cached: cmp.Or[client.Reader](e.cache, e.hosts), APIReader: e.hosts, Writer: e.hosts}}
 	e.reconciler = &Reconciler{
 		Settings: quarantine.Settings{Failures: 3, Period: 7 * 24 * time.Hour}, Seed: "seed", Namespace: Namespace, Kind: ironcore.Kind{}, Timeouts: timeouts,
 		Clock: e.clock, Recorder: e.recorder,
@@ -125,10 +131,13 @@ func (e *environment) server(ctx context.Context, name string) *unstructured.Uns
 }
 
 // observe has the Reconciler told what is decided on a machine.
-func (e *environment) observe(m *machinev1alpha1.Machine) {
+func (e *environment) observe(machines ...*machinev1alpha1.Machine) {
 	group := preservation.Group{
 		Holder: preservation.HealthTimer{}, Share: new(int32(0)), Timeout: time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3},
-		Timeouts: timeouts, NodeConditions: facts.DefaultNodeConditions, Members: []facts.Member{{Machine: m, Node: Node(m.Name, NotReady)}},
+		Timeouts: timeouts, NodeConditions: facts.DefaultNodeConditions,
+	}
+	for _, m := range machines {
+		group.Members = append(group.Members, facts.Member{Machine: m, Node: Node(m.Name, NotReady)})
 	}
 	e.reconciler.Observe(Deployment("pool"), preservation.Decide(group, e.clock.Now()), e.clock.Now())
 }
@@ -144,12 +153,21 @@ func (e *environment) failing(name string, opts ...MachineOption) *machinev1alph
 	return m
 }
 
-// fail has a machine fail that has just got a Server.
+// fail has a machine fail that has just got a Server. If it is not decided at once what comes of that, there is a restart in between.
 func (e *environment) fail(ctx context.Context, name, server string) {
 	GinkgoHelper()
 	e.claims(ctx, name, server)
-	e.observe(e.failing(name))
-	Expect(e.reconcile(ctx, name)).To(Equal(reconcile.Result{}))
+	m := e.failing(name)
+	e.observe(m)
+	result, err := e.reconcile(ctx, name)
+	Expect(err).NotTo(HaveOccurred())
+	if result.RequeueAfter > 0 {
+		Expect(result.RequeueAfter).To(Equal(settle))
+		e.clock.SetTime(e.clock.Now().Add(settle))
+		e.restart()
+		e.observe(m)
+		Expect(e.reconcile(ctx, name)).To(Equal(reconcile.Result{}))
+	}
 }
 
 func (e *environment) told() []string {
@@ -158,6 +176,21 @@ func (e *environment) told() []string {
 		told = append(told, <-e.recorder.Events)
 	}
 	return told
+}
+
+// old returns what the hosts are now as a cache has them that learns nothing more of Servers.
+func old(ctx context.Context, hosts client.WithWatch) client.Reader {
+	GinkgoHelper()
+	servers := &unstructured.UnstructuredList{}
+	servers.SetAPIVersion("metal.ironcore.dev/v1alpha1")
+	servers.SetKind("ServerList")
+	Expect(hosts.List(ctx, servers)).To(Succeed())
+	return interceptor.NewClient(hosts, interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			servers.DeepCopyInto(list.(*unstructured.UnstructuredList))
+			return nil
+		},
+	})
 }
 
 func isQuarantined(s *unstructured.Unstructured) bool {
@@ -188,9 +221,9 @@ var _ = Describe("Quarantine", func() {
 		Expect(isQuarantined(s)).To(BeTrue())
 		record := quarantine.ReadRecord(s)
 		Expect(record.Failures).To(HaveLen(3))
-		Expect(record.Quarantined).To(Equal(&quarantine.Mark{Seed: "seed", Namespace: Namespace, At: Start.Add(2 * day)}))
+		Expect(record.Quarantined).To(Equal(&quarantine.Mark{Seed: "seed", Namespace: Namespace, At: Start.Add(2*day + settle)}))
 		Expect(e.told()).To(ConsistOf("Warning HostQuarantined Machines have failed on host s0 3 times within 168h0m0s. No other machine gets it until somebody lets it out."))
-		Expect(e.patches).To(Equal(3))
+		Expect(e.patches).To(Equal(4), "one for each failure, and one more")
 
 		By("Letting it out")
 		Expect(e.hosts.Patch(ctx, s, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unclaimable":false}}`)))).To(Succeed())
@@ -229,6 +262,78 @@ var _ = Describe("Quarantine", func() {
 		e.observe(e.failing("m"))
 		Expect(e.reconcile(ctx, "m")).To(Equal(reconcile.Result{}))
 		Expect(failures(ctx, "s0")).To(Equal(2))
+	})
+
+	// twice has machines fail on two Servers, each for the third time but together for the first.
+	twice := func(ctx context.Context, then ...string) {
+		GinkgoHelper()
+		for _, name := range []string{"s0", "s1"} {
+			for i := range 2 {
+				e.fail(ctx, fmt.Sprint(name, "-", i), name)
+				step(day)
+			}
+		}
+		var machines []*machinev1alpha1.Machine
+		for i, name := range then {
+			machine := fmt.Sprint("m", i)
+			e.claims(ctx, machine, name)
+			machines = append(machines, e.failing(machine))
+		}
+		e.observe(machines...)
+		for i := range then {
+			_, err := e.reconcile(ctx, fmt.Sprint("m", i))
+			Expect(err).NotTo(HaveOccurred())
+		}
+		step(settle)
+		for i := range then {
+			Expect(e.reconcile(ctx, fmt.Sprint("m", i))).To(Equal(reconcile.Result{}))
+		}
+	}
+
+	It("should put one Server into quarantine in a day, also while the cache does not know of that", func(ctx SpecContext) {
+		for i := range 20 {
+			Expect(e.hosts.Create(ctx, object(`{apiVersion: metal.ironcore.dev/v1alpha1, kind: Server, metadata: {name: more%d}, spec: {}}`, i))).To(Succeed())
+		}
+		e.cache = old(ctx, e.hosts)
+		e.restart()
+		twice(ctx, "s0", "s1")
+		Expect([]bool{isQuarantined(e.server(ctx, "s0")), isQuarantined(e.server(ctx, "s1"))}).To(Equal([]bool{true, false}))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning HostQuarantined"), HaveSuffix("host s0 was for this shoot, less than 24h0m0s ago.")))
+	})
+
+	It("should put none into quarantine when several machines fail at once, the first of them included", func(ctx SpecContext) {
+		twice(ctx, "s0", "s1", "s2")
+		for _, name := range []string{"s0", "s1", "s2"} {
+			Expect(isQuarantined(e.server(ctx, name))).To(BeFalse(), name)
+		}
+		Expect(e.told()).To(BeEmpty())
+	})
+
+	It("should decide on the host of a machine that is being deleted meanwhile, and remember none that is gone", func(ctx SpecContext) {
+		e.fail(ctx, "m0", "s0")
+		e.fail(ctx, "m1", "s0")
+		e.claims(ctx, "m2", "s0")
+		e.observe(e.failing("m2"))
+		Expect(e.reconcile(ctx, "m2")).To(Equal(reconcile.Result{RequeueAfter: settle}))
+		e.observe(e.failing("m2", Deleted(e.clock.Now())))
+		step(settle)
+		Expect(e.reconcile(ctx, "m2")).To(Equal(reconcile.Result{}))
+		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeTrue())
+		Expect(e.reconciler.Remembers()).To(Equal(1))
+		e.observe()
+		Expect(e.reconciler.Remembers()).To(BeZero())
+	})
+
+	It("should not put a Server into quarantine whose machine is healthy again", func(ctx SpecContext) {
+		e.fail(ctx, "m0", "s0")
+		e.fail(ctx, "m1", "s0")
+		e.claims(ctx, "m2", "s0")
+		e.observe(e.failing("m2"))
+		Expect(e.reconcile(ctx, "m2")).To(Equal(reconcile.Result{RequeueAfter: settle}))
+		e.observe(Machine("m2"))
+		step(settle)
+		Expect(e.reconcile(ctx, "m2")).To(Equal(reconcile.Result{}))
+		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
 	})
 
 	DescribeTable("should end the same way if it crashes", func(ctx SpecContext, after bool) {
