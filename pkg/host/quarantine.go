@@ -27,6 +27,8 @@ type Quarantining interface {
 	IsBound(host, lasting *unstructured.Unstructured) bool
 	// IsQuarantined says that no machine gets it.
 	IsQuarantined(lasting *unstructured.Unstructured) bool
+	// IsServiced says that somebody works on it.
+	IsServiced(lasting *unstructured.Unstructured) bool
 	// Quarantine changes it so that none does. The machine that has it keeps it.
 	Quarantine(lasting *unstructured.Unstructured) error
 }
@@ -66,7 +68,10 @@ func (d *Driver) LiveFleet(ctx context.Context, kind Quarantining) (fleet []quar
 
 // HostOf returns what is known of a host by what stays of it.
 func HostOf(kind Quarantining, lasting *unstructured.Unstructured) quarantine.Host {
-	return quarantine.Host{Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting), IsQuarantined: kind.IsQuarantined(lasting)}
+	return quarantine.Host{
+		Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting),
+		IsQuarantined: kind.IsQuarantined(lasting), IsServiced: kind.IsServiced(lasting),
+	}
 }
 
 // Note writes what was decided on a host to what stays of it, which was read live, unless it has changed, in one write. It is refused

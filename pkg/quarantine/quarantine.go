@@ -32,7 +32,7 @@ const (
 	decideTime = 5 * time.Minute
 	// shootPeriod is in which time there is one host at most on behalf of a shoot.
 	shootPeriod = 24 * time.Hour
-	// share is of how many hosts one may be in quarantine.
+	// share is of how many hosts one may be out of use.
 	share = 10
 	// maxFailures is how many failures are noted of a host, the newest ones.
 	maxFailures = 20
@@ -45,10 +45,21 @@ type Settings struct {
 	Period   time.Duration
 }
 
+// Seen is a failure of a machine as it is seen.
+type Seen struct {
+	Machine types.UID
+	// Since is when its timer began to run.
+	Since time.Time
+	// Expected says that somebody works on the machine: it is not the host's.
+	Expected bool
+}
+
 // Failure is one of a machine, and At when it was noted.
 type Failure struct {
 	Machine types.UID `json:"machine"`
 	At      time.Time `json:"at"`
+	// Excused says that it counts for nothing: somebody worked on the machine or the host, or the host was in quarantine.
+	Excused bool `json:"excused,omitempty"`
 }
 
 // Mark is on whose behalf a host was put into quarantine, and At when.
@@ -80,6 +91,8 @@ type Host struct {
 	Record Record
 	// IsQuarantined says that no machine gets it, whoever has seen to that.
 	IsQuarantined bool
+	// IsServiced says that somebody works on it.
+	IsServiced bool
 }
 
 // Decision is what is to be written on a host.
@@ -96,27 +109,29 @@ type Decision struct {
 	Refused string
 }
 
-// Decide returns what a failure of a machine on a host comes to, whose timer has run since a time.
-func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark, settings Settings) Decision {
+// Decide returns what a failure of a machine on a host comes to.
+func Decide(host Host, fleet []Host, seen Seen, by Mark, settings Settings) Decision {
 	now := by.At
 	d := Decision{Record: host.Record}
 	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period }
-	if now.Sub(since) >= settings.Period {
+	if now.Sub(seen.Since) >= settings.Period {
 		return d
 	}
-	noted := slices.IndexFunc(host.Record.Failures, func(f Failure) bool { return f.Machine == machine && !since.After(f.At.Add(sameFailure)) })
-	age := time.Duration(0)
-	if d.IsNew = noted < 0; d.IsNew {
-		d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), Failure{Machine: machine, At: now})
-		d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
+	noted := Failure{Machine: seen.Machine, At: now, Excused: seen.Expected || host.IsServiced || host.IsQuarantined}
+	isNoted := func(f Failure) bool { return f.Machine == seen.Machine && !seen.Since.After(f.At.Add(sameFailure)) }
+	if i := slices.IndexFunc(host.Record.Failures, isNoted); i >= 0 {
+		noted = host.Record.Failures[i]
 	} else {
-		age = now.Sub(host.Record.Failures[noted].At)
+		d.IsNew = true
+		d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), noted)
+		d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
 	}
-	if host.IsQuarantined || age >= decideTime {
+	age := now.Sub(noted.At)
+	if noted.Excused || host.IsQuarantined || host.IsServiced || age >= decideTime {
 		return d
 	}
 	for _, f := range d.Record.Failures {
-		if before := host.Record.Quarantined; (before == nil || f.At.After(before.At)) && !isStorm(f, host.Name, fleet) {
+		if before := host.Record.Quarantined; !f.Excused && (before == nil || f.At.After(before.At)) && !isStorm(f, host.Name, fleet) {
 			d.Count++
 		}
 	}
@@ -143,19 +158,19 @@ func isStorm(f Failure, name string, fleet []Host) bool {
 	return others >= stormHosts
 }
 
-// refusal says in words why no other host is put into quarantine now, empty for nothing.
+// refusal says in words why a host is not put into quarantine now, empty for nothing.
 func refusal(fleet []Host, by Mark) string {
-	quarantined := 0
+	outOfUse := 0
 	for _, host := range fleet {
 		if last := host.Record.Quarantined; last != nil && last.Seed == by.Seed && last.Namespace == by.Namespace && by.At.Sub(last.At) < shootPeriod {
 			return fmt.Sprintf("host %s was for this shoot, less than %s ago", host.Name, shootPeriod)
 		}
-		if host.IsQuarantined {
-			quarantined++
+		if host.IsQuarantined || host.IsServiced {
+			outOfUse++
 		}
 	}
-	if (quarantined+1)*share > len(fleet) {
-		return fmt.Sprintf("no more than one of %d hosts may be, and %d of %d are already", share, quarantined, len(fleet))
+	if (outOfUse+1)*share > len(fleet) {
+		return fmt.Sprintf("no more than one of %d hosts may be out of use, and %d of %d are already", share, outOfUse, len(fleet))
 	}
 	return ""
 }

@@ -90,9 +90,10 @@ type Reconciler struct {
 
 // item is a failure of a machine of a MachineDeployment.
 type item struct {
-	deployment  string
-	machine     *machinev1alpha1.Machine
-	since, seen time.Time
+	deployment string
+	machine    *machinev1alpha1.Machine
+	failure    quarantine.Seen
+	seen       time.Time
 	// done says that nothing more is to be written because of it.
 	done bool
 }
@@ -146,7 +147,10 @@ func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, deci
 		if r.failures == nil {
 			r.failures = map[string]item{}
 		}
-		r.failures[machine.Name] = item{deployment: deployment.Name, machine: machine, since: seen.Since, seen: now}
+		r.failures[machine.Name] = item{
+			deployment: deployment.Name, machine: machine, seen: now,
+			failure: quarantine.Seen{Machine: machine.UID, Since: seen.Since, Expected: seen.Expected},
+		}
 		if r.enqueue != nil {
 			r.enqueue(r.request(machine.Name))
 		}
@@ -206,12 +210,12 @@ func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, 
 	}
 	before := host.HostOf(r.Kind, lasting)
 	by := quarantine.Mark{Seed: r.Seed, Namespace: r.Namespace, At: now.UTC().Truncate(time.Second)}
-	d := quarantine.Decide(before, fleet, known.machine.UID, known.since, by, r.Settings)
+	d := quarantine.Decide(before, fleet, known.failure, by, r.Settings)
 	if d.Quarantine {
 		if fleet, err = driver.LiveFleet(ctx, r.Kind); err != nil {
 			return 0, err
 		}
-		d = quarantine.Decide(before, fleet, known.machine.UID, known.since, by, r.Settings)
+		d = quarantine.Decide(before, fleet, known.failure, by, r.Settings)
 	}
 	if d.IsNew || d.Quarantine {
 		err = driver.Note(ctx, r.Kind, lasting, d)

@@ -242,7 +242,7 @@ var _ = Describe("Quarantine", func() {
 			step(day)
 		}
 		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
-		Expect(e.told()).To(ConsistOf("Warning HostNotQuarantined Machines have failed on host s0 3 times within 168h0m0s. It is not put into quarantine: no more than one of 10 hosts may be, and 1 of 10 are already."))
+		Expect(e.told()).To(ConsistOf("Warning HostNotQuarantined Machines have failed on host s0 3 times within 168h0m0s. It is not put into quarantine: no more than one of 10 hosts may be out of use, and 1 of 10 are already."))
 	})
 
 	It("should note a failure once, however often it is told of", func(ctx SpecContext) {
@@ -385,6 +385,28 @@ var _ = Describe("Quarantine", func() {
 		Expect(record.Failures).To(HaveLen(3))
 		Expect(record.Quarantined).To(BeNil())
 		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning HostNotQuarantined"), ContainSubstring(`unknown field "spec.unclaimable"`))))
+	})
+
+	It("should not count what fails on a Server that somebody works on, or in whose machine somebody does", func(ctx SpecContext) {
+		e.fail(ctx, "m0", "s0")
+		e.fail(ctx, "m1", "s0")
+
+		e.claims(ctx, "m2", "s0")
+		m := e.failing("m2", Annotation("machine-preservation.extensions.gardener.cloud/power-cycle-phase", "Starting"),
+			Annotation("machine-preservation.extensions.gardener.cloud/power-cycle-record", `{"began":"2026-03-01T00:00:00Z"}`))
+		e.observe(m)
+		Expect(e.reconcile(ctx, "m2")).To(Equal(reconcile.Result{}))
+		Expect(failures(ctx, "s0")).To(Equal(3))
+
+		e.claims(ctx, "m3", "s0")
+		s := e.server(ctx, "s0")
+		Expect(unstructured.SetNestedField(s.Object, "Maintenance", "status", "state")).To(Succeed())
+		Expect(e.hosts.Update(ctx, s)).To(Succeed())
+		e.observe(e.failing("m3"))
+		Expect(e.reconcile(ctx, "m3")).To(Equal(reconcile.Result{}))
+		Expect(failures(ctx, "s0")).To(Equal(4))
+
+		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
 	})
 
 	DescribeTable("should note nothing on a Server that is not the machine's", func(ctx SpecContext, edit func(claim, server *unstructured.Unstructured)) {
