@@ -22,10 +22,13 @@ const (
 	// sameFailure is within which time of a failure another one of the same machine is the same: machine-controller-manager writes over
 	// the start of its timer.
 	sameFailure = 10 * time.Minute
-	// stormTime is within which time of each other machines fail for the same reason, if stormHosts others do: a bad image, a network that
+	// stormTime is within which time of each other machines fail for the same reason, if they do on stormHosts others: a bad image, a network that
 	// is down. It is not the host's.
 	stormTime  = 30 * time.Minute
 	stormHosts = 2
+	// shootStormTime is the same of machines of one shoot: one that never joins is replaced by another that does not, each on another
+	// host and after its creation timeout.
+	shootStormTime = 6 * time.Hour
 	// settleTime is how long a failure has been noted when it is decided what it comes to: what fails at the same time has one reason, and
 	// nobody knows of what others are about to note. After decideTime nobody decides on it any more, but on the next one.
 	settleTime = 30 * time.Second
@@ -58,6 +61,8 @@ type Seen struct {
 type Failure struct {
 	Machine types.UID `json:"machine"`
 	At      time.Time `json:"at"`
+	// Shoot is whose machine it is: the seed and the namespace of its control plane.
+	Shoot string `json:"shoot,omitempty"`
 	// Excused says that it counts for nothing: somebody worked on the machine or the host, or the host was in quarantine.
 	Excused bool `json:"excused,omitempty"`
 }
@@ -113,11 +118,11 @@ type Decision struct {
 func Decide(host Host, fleet []Host, seen Seen, by Mark, settings Settings) Decision {
 	now := by.At
 	d := Decision{Record: host.Record}
-	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period }
+	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period || f.At.Sub(now) >= sameFailure } // or the clock was wrong
 	if now.Sub(seen.Since) >= settings.Period {
 		return d
 	}
-	noted := Failure{Machine: seen.Machine, At: now, Excused: seen.Expected || host.IsServiced || host.IsQuarantined}
+	noted := Failure{Machine: seen.Machine, At: now, Shoot: by.Seed + "/" + by.Namespace, Excused: seen.Expected || host.IsServiced || host.IsQuarantined}
 	isNoted := func(f Failure) bool { return f.Machine == seen.Machine && !seen.Since.After(f.At.Add(sameFailure)) }
 	if i := slices.IndexFunc(host.Record.Failures, isNoted); i >= 0 {
 		noted = host.Record.Failures[i]
@@ -149,9 +154,13 @@ func Decide(host Host, fleet []Host, seen Seen, by Mark, settings Settings) Deci
 
 // isStorm says that machines failed on several other hosts at about the same time.
 func isStorm(f Failure, name string, fleet []Host) bool {
+	isSame := func(other Failure) bool {
+		apart := other.At.Sub(f.At).Abs()
+		return apart <= stormTime || apart <= shootStormTime && f.Shoot != "" && other.Shoot == f.Shoot
+	}
 	others := 0
 	for _, host := range fleet {
-		if host.Name != name && slices.ContainsFunc(host.Record.Failures, func(other Failure) bool { return other.At.Sub(f.At).Abs() <= stormTime }) {
+		if host.Name != name && slices.ContainsFunc(host.Record.Failures, isSame) {
 			others++
 		}
 	}

@@ -80,6 +80,14 @@ func marked(r Record, namespace string, t time.Duration) Record {
 	return r
 }
 
+// of makes failures those of machines of a shoot.
+func of(shoot string, r Record) Record {
+	for i := range r.Failures {
+		r.Failures[i].Shoot = shoot
+	}
+	return r
+}
+
 func excused(r Record) Record {
 	for i := range r.Failures {
 		r.Failures[i].Excused = true
@@ -107,6 +115,8 @@ var _ = Describe("#Decide", func() {
 	},
 		Entry("the third failure in a week", true, 3, ""),
 		Entry("the second one", false, 2, "", record(failed(50*hour))),
+		Entry("the third one, of which one was noted with a wrong clock", false, 2, "", record(failed(-10*time.Minute, hour))),
+		Entry("the third one, of which one was noted with a clock that is ahead", true, 3, "", record(failed(-9*time.Minute, hour))),
 		Entry("the third one, of which one was more than a week ago", false, 2, "", record(failed(7*day, hour))),
 		Entry("the third one, just within a week", true, 3, "", record(failed(7*day-time.Second, hour))),
 		Entry("where operators want none", false, 3, "", func(w *world) { w.settings.Failures = 0 }),
@@ -122,6 +132,10 @@ var _ = Describe("#Decide", func() {
 
 		Entry("a failure now, as on two others", false, 2, "", other(0, failed(29*time.Minute), false), other(1, failed(0), false)),
 		Entry("a failure then, as on two others", false, 2, "", other(0, failed(50*hour+30*time.Minute), false), other(1, failed(49*hour+30*time.Minute), false)),
+		Entry("as on two others, hours ago, and for the same shoot", false, 2, "", other(0, of("seed/shoot", failed(6*hour)), false), other(1, of("seed/shoot", failed(time.Hour)), false)),
+		Entry("a day ago", true, 3, "", other(0, of("seed/shoot", failed(6*hour+time.Minute)), false), other(1, of("seed/shoot", failed(time.Hour)), false)),
+		Entry("for another shoot", true, 3, "", other(0, of("seed/other", failed(6*hour)), false), other(1, of("seed/shoot", failed(time.Hour)), false)),
+		Entry("for nobody knows which shoots, as before", true, 3, "", record(failed(50*hour, 26*hour)), other(0, failed(50*hour+time.Hour), false), other(1, failed(49*hour), false)),
 		Entry("as on another one", true, 3, "", other(0, failed(0, time.Minute, 2*time.Minute), false)),
 		Entry("more than half an hour after two others", true, 3, "", other(0, failed(31*time.Minute), false), other(1, failed(31*time.Minute), false)),
 
@@ -138,7 +152,7 @@ var _ = Describe("#Decide", func() {
 
 	DescribeTable("which failures count for nothing once they are noted", func(excused bool, edits ...func(*world)) {
 		failures := worldOf(edits...).decide().Record.Failures
-		Expect(failures[len(failures)-1]).To(Equal(Failure{Machine: "m", At: now, Excused: excused}))
+		Expect(failures[len(failures)-1]).To(Equal(Failure{Machine: "m", At: now, Shoot: "seed/shoot", Excused: excused}))
 	},
 		Entry("a failure", false),
 		Entry("one of a machine that somebody works on", true, expected),

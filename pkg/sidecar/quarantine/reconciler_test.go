@@ -309,6 +309,17 @@ var _ = Describe("Quarantine", func() {
 		Expect(e.told()).To(BeEmpty())
 	})
 
+	It("should put none into quarantine because of a shoot whose machines fail everywhere, one after the other", func(ctx SpecContext) {
+		for i := range 40 {
+			e.fail(ctx, fmt.Sprint("m", i), fmt.Sprint("s", i%4))
+			step(90 * time.Minute)
+		}
+		for i := range 4 {
+			Expect(isQuarantined(e.server(ctx, fmt.Sprint("s", i)))).To(BeFalse())
+		}
+		Expect(e.told()).To(BeEmpty())
+	})
+
 	It("should decide on the host of a machine that is being deleted meanwhile, and remember none that is gone", func(ctx SpecContext) {
 		e.fail(ctx, "m0", "s0")
 		e.fail(ctx, "m1", "s0")
