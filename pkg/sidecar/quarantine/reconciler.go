@@ -160,6 +160,13 @@ func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, deci
 	})
 }
 
+// Forget lets go of the failures of a MachineDeployment that is gone.
+func (r *Reconciler) Forget(deployment, _ string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	maps.DeleteFunc(r.failures, func(_ string, i item) bool { return i.deployment == deployment })
+}
+
 // Reconcile notes the failure of a machine on its host.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	r.mutex.Lock()

@@ -333,6 +333,13 @@ var _ = Describe("Quarantine", func() {
 		Expect(e.reconciler.Remembers()).To(Equal(1))
 		e.observe()
 		Expect(e.reconciler.Remembers()).To(BeZero())
+
+		By("Its MachineDeployment being gone")
+		e.fail(ctx, "m3", "s1")
+		e.reconciler.Forget("other", "")
+		Expect(e.reconciler.Remembers()).To(Equal(1))
+		e.reconciler.Forget("pool", "")
+		Expect(e.reconciler.Remembers()).To(BeZero())
 	})
 
 	It("should not put a Server into quarantine whose machine is healthy again", func(ctx SpecContext) {
