@@ -227,8 +227,8 @@ func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, 
 	if d.IsNew || d.Quarantine {
 		err = driver.Note(ctx, r.Kind, lasting, d)
 	}
-	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
-		d.Quarantine, d.Refused, err = false, "the hosts' own controller has no means to: "+err.Error(), nil
+	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) { // nor will it be later
+		d.Quarantine, d.Refused, err = false, "the API server of the hosts does not take it: "+err.Error(), nil
 	}
 	if err != nil {
 		return 0, err

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
@@ -388,10 +389,10 @@ var _ = Describe("Quarantine", func() {
 		Expect(failures(ctx, "s0")).To(Equal(1))
 	})
 
-	It("should say that metal-operator does not know quarantine, and note the failure all the same", func(ctx SpecContext) {
+	DescribeTable("should say that it cannot, and note the failure all the same", func(ctx SpecContext, refusal error) {
 		e.refuse = func(obj client.Object, done bool) error {
 			if isQuarantined(obj.(*unstructured.Unstructured)) && !done {
-				return apierrors.NewBadRequest(`unknown field "spec.unclaimable"`)
+				return refusal
 			}
 			return nil
 		}
@@ -402,8 +403,11 @@ var _ = Describe("Quarantine", func() {
 		record := quarantine.ReadRecord(e.server(ctx, "s0"))
 		Expect(record.Failures).To(HaveLen(3))
 		Expect(record.Quarantined).To(BeNil())
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning HostNotQuarantined"), ContainSubstring(`unknown field "spec.unclaimable"`))))
-	})
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning HostNotQuarantined"), ContainSubstring("spec.unclaimable"))))
+	},
+		Entry("because metal-operator does not know of it", apierrors.NewBadRequest(`unknown field "spec.unclaimable"`)),
+		Entry("because it may not", apierrors.NewForbidden(schema.GroupResource{Resource: "servers"}, "s0", errors.New("this account may only power-cycle the host, not change spec.unclaimable"))),
+	)
 
 	It("should not count what fails on a Server that somebody works on, or in whose machine somebody does", func(ctx SpecContext) {
 		e.fail(ctx, "m0", "s0")
