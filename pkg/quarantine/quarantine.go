@@ -53,7 +53,7 @@ type Seen struct {
 	Machine types.UID
 	// Since is when its timer began to run.
 	Since time.Time
-	// Expected says that somebody works on the machine: it is not the host's.
+	// Expected says that it is not the host's: somebody works on the machine, or none of the shoot is well.
 	Expected bool
 }
 
@@ -63,7 +63,7 @@ type Failure struct {
 	At      time.Time `json:"at"`
 	// Shoot is whose machine it is: the seed and the namespace of its control plane.
 	Shoot string `json:"shoot,omitempty"`
-	// Excused says that it counts for nothing: somebody worked on the machine or the host, or the host was in quarantine.
+	// Excused says that it counts for nothing: it was expected, somebody worked on the host, or that was in quarantine.
 	Excused bool `json:"excused,omitempty"`
 }
 

@@ -84,6 +84,8 @@ type Reconciler struct {
 	mutex sync.Mutex
 	// failures are those that go on, by the name of their machine.
 	failures map[string]item
+	// running is how many machines run, by the name of their MachineDeployment.
+	running map[string]int
 	// enqueue adds a request. Nil: nobody is there yet.
 	enqueue func(reconcile.Request)
 }
@@ -130,8 +132,15 @@ func (r *Reconciler) request(machine string) reconcile.Request {
 func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	if r.failures == nil {
+		r.failures, r.running = map[string]item{}, map[string]int{}
+	}
+	r.running[deployment.Name] = 0
 	for i := range decisions {
 		machine := decisions[i].Machine
+		if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && machine.DeletionTimestamp == nil {
+			r.running[deployment.Name]++
+		}
 		seen := failure.Of(&decisions[i], r.Timeouts, now)
 		known, ok := r.failures[machine.Name]
 		isKnown := ok && known.machine.UID == machine.UID
@@ -143,9 +152,6 @@ func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, deci
 			continue
 		case isKnown, len(r.failures) >= maxItems:
 			continue
-		}
-		if r.failures == nil {
-			r.failures = map[string]item{}
 		}
 		r.failures[machine.Name] = item{
 			deployment: deployment.Name, machine: machine, seen: now,
@@ -165,12 +171,15 @@ func (r *Reconciler) Forget(deployment, _ string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	maps.DeleteFunc(r.failures, func(_ string, i item) bool { return i.deployment == deployment })
+	delete(r.running, deployment)
 }
 
 // Reconcile notes the failure of a machine on its host.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	r.mutex.Lock()
 	known, ok := r.failures[req.Name]
+	// Where no machine of the shoot runs, the reason may be its control plane, or the way to that.
+	known.failure.Expected = known.failure.Expected || !slices.ContainsFunc(slices.Collect(maps.Values(r.running)), func(n int) bool { return n > 0 })
 	r.mutex.Unlock()
 	now := r.Clock.Now()
 	if !ok || known.done {

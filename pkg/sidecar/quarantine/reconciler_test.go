@@ -52,7 +52,9 @@ type environment struct {
 	recorder   *events.FakeRecorder
 	reconciler *Reconciler
 	known      bool
-	patches    int
+	// alone says that no other machine of the shoot runs.
+	alone   bool
+	patches int
 	// refuse says how a write fails, before it is made, or after; nil for not at all.
 	refuse func(object client.Object, done bool) error
 }
@@ -131,8 +133,8 @@ func (e *environment) server(ctx context.Context, name string) *unstructured.Uns
 	return s
 }
 
-// observe has the Reconciler told what is decided on a machine.
-func (e *environment) observe(machines ...*machinev1alpha1.Machine) {
+// decide returns what is decided on machines, whose nodes are not ready.
+func (e *environment) decide(machines ...*machinev1alpha1.Machine) []preservation.Decision {
 	group := preservation.Group{
 		Holder: preservation.HealthTimer{}, Share: new(int32(0)), Timeout: time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3},
 		Timeouts: timeouts, NodeConditions: facts.DefaultNodeConditions,
@@ -140,7 +142,17 @@ func (e *environment) observe(machines ...*machinev1alpha1.Machine) {
 	for _, m := range machines {
 		group.Members = append(group.Members, facts.Member{Machine: m, Node: Node(m.Name, NotReady)})
 	}
-	e.reconciler.Observe(Deployment("pool"), preservation.Decide(group, e.clock.Now()), e.clock.Now())
+	return preservation.Decide(group, e.clock.Now())
+}
+
+// observe has the Reconciler told what is decided on machines, and that another one of the shoot runs.
+func (e *environment) observe(machines ...*machinev1alpha1.Machine) {
+	other := Machine("other")
+	if e.alone {
+		other.Status.CurrentStatus.Phase = machinev1alpha1.MachinePending
+	}
+	e.reconciler.Observe(Deployment("other"), e.decide(other), e.clock.Now())
+	e.reconciler.Observe(Deployment("pool"), e.decide(machines...), e.clock.Now())
 }
 
 func (e *environment) reconcile(ctx context.Context, machine string) (reconcile.Result, error) {
@@ -429,6 +441,25 @@ var _ = Describe("Quarantine", func() {
 		Expect(failures(ctx, "s0")).To(Equal(4))
 
 		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
+	})
+
+	It("should not count what fails while no other machine of the shoot runs", func(ctx SpecContext) {
+		e.alone = true
+		for i := range 4 {
+			e.fail(ctx, fmt.Sprint("m", i), "s0")
+			step(day)
+		}
+		Expect(failures(ctx, "s0")).To(Equal(4))
+		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
+
+		By("Others having run that are gone with their MachineDeployment")
+		e.alone = false
+		e.observe()
+		e.reconciler.Forget("other", "")
+		e.claims(ctx, "m", "s1")
+		e.reconciler.Observe(Deployment("pool"), e.decide(e.failing("m")), e.clock.Now())
+		Expect(e.reconcile(ctx, "m")).To(Equal(reconcile.Result{}))
+		Expect(quarantine.ReadRecord(e.server(ctx, "s1")).Failures).To(ConsistOf(HaveField("Excused", true)))
 	})
 
 	DescribeTable("should note nothing on a Server that is not the machine's", func(ctx SpecContext, edit func(claim, server *unstructured.Unstructured)) {
