@@ -73,6 +73,9 @@ type file struct {
 	// log says that it may be cut from its beginning, and cut how many bytes were.
 	log bool
 	cut int64
+	// broken says that only its beginning could be had, and redacted how many texts were taken out of it.
+	broken   bool
+	redacted int
 	// trimmed says that texts were cut out of it.
 	trimmed bool
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.

@@ -62,7 +62,7 @@ type Sources struct {
 	Shoot client.Reader
 	// NodeProxy is nil where the kubelet is not to be asked.
 	NodeProxy NodeProxy
-	// EarlierLogs are taken where none can be had of the node any more, nil for none.
+	// EarlierLogs are taken where they cannot be had of the node any more, nil for none.
 	EarlierLogs *NodeLogs
 	// MaxLog is how many bytes of each log are kept, its last ones; 0 is 4 MiB.
 	MaxLog int
@@ -125,7 +125,7 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 		{observed.WhatShoot, c.shootObjects},
 		{observed.WhatMachineEvents, c.seedEvents},
 		{observed.WhatHost, c.hostObjects},
-		{"logs of the node", c.nodeLogs},
+		{"logs of the node", c.ofKubelet},
 		{"logs of the seed", c.seedLogs},
 	} {
 		wait.Go(func() {
@@ -523,10 +523,10 @@ func (c *collector) addFile(path string, data []byte) {
 }
 
 // addLog adds a log without its first bytes, which only tell what the others are the rest of.
-func (c *collector) addLog(path string, data []byte, lead int, cut int64) {
+func (c *collector) addLog(path string, data []byte, lead int, cut int64, broken bool) {
 	data, n := scrubFrom(data, lead)
 	c.set(func() {
 		c.redacted.add(redactedCredentials, n)
-		c.bundle.files = append(c.bundle.files, file{path: path, data: data, log: true, cut: cut})
+		c.bundle.files = append(c.bundle.files, file{path: path, data: data, log: true, cut: cut, broken: broken, redacted: n})
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing/iotest"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -195,6 +196,16 @@ func names[T any](items []T, of func(*T) string) []string {
 		names = append(names, of(&items[i]))
 	}
 	return names
+}
+
+// credentials returns how many the manifest of a bundle says were taken out of texts and logs.
+func credentials(archive []byte) int {
+	for _, redacted := range manifestOf(archive).Redacted {
+		if redacted.What == "what looks like a credential, in texts and logs" {
+			return redacted.Count
+		}
+	}
+	return 0
 }
 
 // panickyError is one that is not prepared to be told.
@@ -591,7 +602,8 @@ var _ = Describe("#Collect", func() {
 		s.EarlierLogs = earlier
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		files, names := unpacked(written(b, DefaultMaxSize))
+		whole := written(b, DefaultMaxSize)
+		files, names := unpacked(whole)
 		Expect(files).To(HaveKey("node/logs/kubelet.log"))
 		Expect(names).NotTo(ContainElement(ContainSubstring("earlier")))
 
@@ -604,9 +616,37 @@ var _ = Describe("#Collect", func() {
 		files, names = unpacked(archive)
 		Expect(files).To(And(HaveKeyWithValue("node/logs/earlier/kubelet.log", "journal of kubelet\n"), HaveKeyWithValue("node/logs/earlier/kern.log", "file logs/kern.log --token=[redacted]\n")))
 		Expect(names).NotTo(ContainElement("node/logs/kubelet.log"))
-		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those that are there were gathered earlier, at " + at(50).UTC().Format(time.RFC3339)))
+		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those in earlier were gathered earlier, at " + at(50).UTC().Format(time.RFC3339)))
+		Expect(credentials(archive)).To(And(Not(BeZero()), Equal(credentials(whole))))
 		Expect(CollectNodeLogs(ctx, Sources{Clock: s.Clock, Name: "node-1", NodeProxy: s.NodeProxy})).To(BeNil())
 		Expect(Read(bytes.NewReader(archive))).NotTo(BeNil(), "and it can be read")
+	})
+
+	It("should ask for nothing but logs when it gathers them early", func(ctx SpecContext) {
+		asked := &kubelet{}
+		Expect(CollectNodeLogs(ctx, Sources{Clock: sources().Clock, Name: "node-1", NodeProxy: asked.proxy})).NotTo(BeNil())
+		Expect(asked.asked).NotTo(BeEmpty())
+		Expect(asked.asked).To(HaveEach(HavePrefix("node-1 logs/")))
+	})
+
+	It("should take those of earlier logs of which there is only a beginning, or nothing any more", func(ctx SpecContext) {
+		s := sources()
+		s.EarlierLogs = CollectNodeLogs(ctx, Sources{Clock: testclock.NewFakePassiveClock(at(50).Time), Name: "node-1", NodeProxy: (&kubelet{}).proxy})
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			switch {
+			case query.Get("query") == "kubelet" && query.Get("boot") == "0":
+				return io.NopCloser(io.MultiReader(strings.NewReader("Nov 24 10:00:00 a stub\n"), iotest.ErrReader(errors.New("dead")))), nil
+			case path == "logs/kern.log":
+				return nil, errors.New("dead")
+			}
+			return (&kubelet{}).proxy(ctx, node, path, query, last)
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		files, names := unpacked(written(b, DefaultMaxSize))
+		Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", "Nov 24 10:00:00 a stub\n"))
+		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "node/logs/earlier/") })
+		Expect(names).To(ConsistOf("node/logs/earlier/kubelet.log", "node/logs/earlier/kern.log"))
 	})
 
 	DescribeTable("should not take for a log what says that there is none", func(ctx SpecContext, answer string, refused bool) {

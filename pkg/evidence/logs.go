@@ -174,7 +174,7 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 		return err
 	})
 	if len(data) > 0 || cut > 0 {
-		c.addLog(path, data, lead, cut)
+		c.addLog(path, data, lead, cut, err != nil)
 		if err != nil {
 			c.note(observed.Thing(what), fmt.Errorf("only its beginning: %w", err))
 		}
@@ -183,36 +183,39 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 	return err
 }
 
-// nodeLogs asks the kubelet for its configuration, its statistics and its logs. One that does not answer, or is not to be
+// openNode returns what asks the kubelet.
+func (c *collector) openNode(path string, query url.Values, last int64) func(context.Context) (io.ReadCloser, error) {
+	return func(ctx context.Context) (io.ReadCloser, error) {
+		return c.NodeProxy(ctx, c.bundle.Node, path, query, last)
+	}
+}
+
+// readNode reads an answer of the kubelet.
+func (c *collector) readNode(ctx context.Context, path string, limit int64) ([]byte, error) {
+	var data []byte
+	err := c.call(ctx, nodeTimeout, func(ctx context.Context) error {
+		body, err := c.openNode(path, nil, 0)(ctx)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		stop := context.AfterFunc(ctx, func() { body.Close() })
+		defer stop()
+		if data, err = io.ReadAll(io.LimitReader(body, limit+1)); err == nil && int64(len(data)) > limit {
+			err = fmt.Errorf("it is larger than %d bytes", limit)
+		}
+		return err
+	})
+	return data, err
+}
+
+// ofKubelet asks the kubelet for its configuration, its statistics and its logs. One that does not answer, or is not to be
 // asked, is asked once.
-func (c *collector) nodeLogs(ctx context.Context) {
+func (c *collector) ofKubelet(ctx context.Context) {
 	if c.NodeProxy == nil || c.bundle.Node == "" {
 		return
 	}
-	open := func(path string, query url.Values, last int64) func(context.Context) (io.ReadCloser, error) {
-		return func(ctx context.Context) (io.ReadCloser, error) {
-			return c.NodeProxy(ctx, c.bundle.Node, path, query, last)
-		}
-	}
-	read := func(path string, limit int64) ([]byte, error) {
-		var data []byte
-		err := c.call(ctx, nodeTimeout, func(ctx context.Context) error {
-			body, err := open(path, nil, 0)(ctx)
-			if err != nil {
-				return err
-			}
-			defer body.Close()
-			stop := context.AfterFunc(ctx, func() { body.Close() })
-			defer stop()
-			if data, err = io.ReadAll(io.LimitReader(body, limit+1)); err == nil && int64(len(data)) > limit {
-				err = fmt.Errorf("it is larger than %d bytes", limit)
-			}
-			return err
-		})
-		return data, err
-	}
-
-	config, err := read("configz", maxLog)
+	config, err := c.readNode(ctx, "configz", maxLog)
 	if dead(err) {
 		c.note(whatKubelet, err)
 		return
@@ -226,7 +229,7 @@ func (c *collector) nodeLogs(ctx context.Context) {
 		c.note("configuration of the kubelet", err)
 	}
 
-	stats, err := read("stats/summary", maxLog)
+	stats, err := c.readNode(ctx, "stats/summary", maxLog)
 	if err == nil && !json.Valid(stats) {
 		err = errors.New("it is no JSON")
 	}
@@ -235,8 +238,12 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	} else {
 		c.note("statistics of the kubelet", err)
 	}
+	c.nodeLogs(ctx)
+}
 
-	listing, err := read("logs/", 1<<20)
+// nodeLogs asks the kubelet for logs.
+func (c *collector) nodeLogs(ctx context.Context) {
+	listing, err := c.readNode(ctx, "logs/", 1<<20)
 	if err != nil {
 		c.note("logs of the node", err)
 		return
@@ -246,11 +253,11 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	files := filesOf(listing)
 	journal := func(of service, boot, path, what string) error {
 		query := url.Values{"query": {of.name}, "tailLines": {strconv.Itoa(c.lines())}, "boot": {boot}}
-		return c.streamLog(ctx, path, what, 0, refuse(open("logs/", query, 0)), nil)
+		return c.streamLog(ctx, path, what, 0, refuse(c.openNode("logs/", query, 0)), nil)
 	}
 	readFile := func(file, path, what string) {
 		last := int64(c.MaxLog + maxKey)
-		c.note(observed.Thing(what), c.streamLog(ctx, path, what, last, open("logs/"+file, nil, last), nil))
+		c.note(observed.Thing(what), c.streamLog(ctx, path, what, last, c.openNode("logs/"+file, nil, last), nil))
 	}
 	var inJournal []service
 	for _, of := range services {
@@ -283,9 +290,8 @@ func (c *collector) nodeLogs(ctx context.Context) {
 
 // NodeLogs are logs of a node that were gathered before anybody knew whether they would be needed.
 type NodeLogs struct {
-	time     time.Time
-	files    []file
-	redacted counts
+	time  time.Time
+	files []file
 }
 
 // CollectNodeLogs gathers the logs of a node, whose name is that of the sources, and nothing else; nil if there are none to be had.
@@ -299,23 +305,30 @@ func CollectNodeLogs(ctx context.Context, sources Sources) *NodeLogs {
 	if len(logs) == 0 {
 		return nil
 	}
-	return &NodeLogs{time: c.bundle.Snapshot.Time, files: logs, redacted: c.redacted}
+	return &NodeLogs{time: c.bundle.Snapshot.Time, files: logs}
 }
 
-// takeEarlierLogs takes the logs that were gathered earlier, if there are no others of the node.
+// takeEarlierLogs takes those of the logs that were gathered earlier of which the whole cannot be had any more.
 func (c *collector) takeEarlierLogs() {
-	earlier := c.EarlierLogs
-	if earlier == nil || slices.ContainsFunc(c.bundle.files, func(f file) bool { return strings.HasPrefix(f.path, nodeLogs) }) {
+	if c.EarlierLogs == nil {
 		return
 	}
-	for _, f := range earlier.files {
-		f.path = nodeLogs + "earlier/" + strings.TrimPrefix(f.path, nodeLogs)
-		c.bundle.files = append(c.bundle.files, f)
+	isWhole := map[string]bool{}
+	for _, f := range c.bundle.files {
+		isWhole[f.path] = !f.broken
 	}
-	for what, n := range earlier.redacted {
-		c.redacted.add(what, n)
+	taken := false
+	for _, f := range c.EarlierLogs.files {
+		if !isWhole[f.path] {
+			taken = true
+			f.path = nodeLogs + "earlier/" + strings.TrimPrefix(f.path, nodeLogs)
+			c.bundle.files = append(c.bundle.files, f)
+			c.redacted.add(redactedCredentials, f.redacted)
+		}
 	}
-	c.note("logs of the node", cutError{fmt.Errorf("those that are there were gathered earlier, at %s", earlier.time.Format(time.RFC3339))})
+	if taken {
+		c.note("logs of the node", cutError{fmt.Errorf("those in earlier were gathered earlier, at %s", c.EarlierLogs.time.Format(time.RFC3339))})
+	}
 }
 
 // lines is how many lines of a log are asked for.

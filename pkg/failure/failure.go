@@ -49,6 +49,8 @@ type Entry struct {
 	Decision failuresv1alpha1.Decision
 	// PowerCycled says that the host was power-cycled, OnlyPowerCycled that nothing but that made it a failure.
 	PowerCycled, OnlyPowerCycled bool
+	// Expected says that the timer began to run when the host was being power-cycled already, or that somebody works on the node.
+	Expected bool
 	// Going says that the machine is being deleted: nothing is decided on it any more.
 	Going bool
 
@@ -79,7 +81,13 @@ func Of(d *preservation.Decision, defaults facts.Timeouts, now time.Time) *Entry
 	return &Entry{
 		Name: NameOf(machine.Name, since), UID: machine.UID, Since: since, At: now.Truncate(time.Second),
 		Decision: decisionOf(d), PowerCycled: powerCycled, OnlyPowerCycled: onlyPowerCycled, Going: machine.DeletionTimestamp != nil,
+		Expected: powerCycled && !since.Before(remediation.Began(machine)) || isMaintained(d),
 	}
+}
+
+// isMaintained says that somebody works on the node of a machine, which is kept for that.
+func isMaintained(d *preservation.Decision) bool {
+	return d.Target != nil && slices.ContainsFunc(d.Target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseMaintenance })
 }
 
 // missed returns whether a machine had failed by the time that it was deleted, and since when its timer ran, for one that nobody saw

@@ -54,6 +54,14 @@ func keptFailed(cause string) MachineOption {
 	}
 }
 
+// cycling is a power cycle in a phase that began at some time.
+func cycling(phase string, at time.Time) MachineOption {
+	return func(m *machinev1alpha1.Machine) {
+		Annotation(prefix+"power-cycle-phase", phase)(m)
+		Annotation(prefix+"power-cycle-record", fmt.Sprintf(`{"began":%q}`, at.Format(time.RFC3339)))(m)
+	}
+}
+
 func decide(holder preservation.Holder, share int32, members ...facts.Member) []preservation.Decision {
 	return preservation.Decide(preservation.Group{
 		Holder: holder, Share: &share, Timeout: time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3},
@@ -108,6 +116,19 @@ var _ = Describe("Of", func() {
 		Entry("one that never joined, and is being deleted", int32(0), member(nil, NeverJoined, Deleted(Start.Add(timeouts.Creation))), failure.NameOf("m", Start), failuresv1alpha1.Decision{Reason: "Undecided"}),
 		Entry("one that was deleted before it had to join", int32(0), member(nil, NeverJoined, Deleted(Start.Add(timeouts.Creation-time.Second))), "", failuresv1alpha1.Decision{}),
 		Entry("T10: one that is kept, and being deleted", int32(1), member(Node("m", NotReady), keptFailed("auto"), Deleted(now)), failure.NameOf("m", begun), failuresv1alpha1.Decision{Kept: true, Cause: "auto", Reason: "MachineFailed"}),
+	)
+
+	DescribeTable("whether a failure has a reason that is known", func(expected bool, claims []preservation.Claim, opts ...MachineOption) {
+		record := &preservation.Record{Failed: true, FailedSince: begun, Claims: claims}
+		entry := failure.Of(&preservation.Decision{Member: member(Node("m", NotReady), opts...), Current: record, Target: record}, timeouts, now)
+		Expect(entry).NotTo(BeNil())
+		Expect(entry.Expected).To(Equal(expected))
+	},
+		Entry("none is", false, []preservation.Claim{{Cause: "auto"}}),
+		Entry("M12: somebody works on the node", true, []preservation.Claim{{Cause: "auto"}, {Cause: "maintenance"}}),
+		Entry("X10: the host was switched off before", true, []preservation.Claim{{Cause: "remediation"}}, cycling("Starting", begun)),
+		Entry("X10: the host was switched off because of it", false, []preservation.Claim{{Cause: "remediation"}}, cycling("Starting", begun.Add(time.Second))),
+		Entry("X10: the power cycle before is over", false, []preservation.Claim{{Cause: "auto"}}, cycling("", begun)),
 	)
 
 	It("should have one name for one failure, whatever the length of the machine's", func() {

@@ -27,6 +27,8 @@ type Quarantining interface {
 	IsBound(host, lasting *unstructured.Unstructured) bool
 	// IsQuarantined says that no machine gets it.
 	IsQuarantined(lasting *unstructured.Unstructured) bool
+	// IsServiced says that somebody works on it.
+	IsServiced(lasting *unstructured.Unstructured) bool
 	// Quarantine changes it so that none does. The machine that has it keeps it.
 	Quarantine(lasting *unstructured.Unstructured) error
 }
@@ -58,9 +60,18 @@ func (d *Driver) Fleet(ctx context.Context, kind Quarantining) ([]quarantine.Hos
 	return fleet, nil
 }
 
+// LiveFleet returns all hosts as the API server has them now. No more of them is kept than what is returned.
+func (d *Driver) LiveFleet(ctx context.Context, kind Quarantining) (fleet []quarantine.Host, err error) {
+	err = d.eachLive(ctx, kind.Lasting(), func(lasting *unstructured.Unstructured) { fleet = append(fleet, HostOf(kind, lasting)) })
+	return fleet, err
+}
+
 // HostOf returns what is known of a host by what stays of it.
 func HostOf(kind Quarantining, lasting *unstructured.Unstructured) quarantine.Host {
-	return quarantine.Host{Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting), IsQuarantined: kind.IsQuarantined(lasting)}
+	return quarantine.Host{
+		Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting),
+		IsQuarantined: kind.IsQuarantined(lasting), IsServiced: kind.IsServiced(lasting),
+	}
 }
 
 // Note writes what was decided on a host to what stays of it, which was read live, unless it has changed, in one write. It is refused

@@ -59,6 +59,32 @@ func (a Access) listIn(ctx context.Context, kind schema.GroupVersionKind, namesp
 	return list.Items, nil
 }
 
+// pageSize is how many objects are asked for at a time that need not be kept.
+const pageSize = 100
+
+// eachLive has each object of a kind without a namespace looked at, as the API server has it now.
+func (a Access) eachLive(ctx context.Context, kind schema.GroupVersionKind, look func(*unstructured.Unstructured)) error {
+	for next := ""; ; {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := a.page(ctx, list, next); err != nil {
+			return fmt.Errorf("failed to list %s of %s: %w", kind.Kind, kind.GroupVersion(), kindError(err))
+		}
+		for i := range list.Items {
+			look(&list.Items[i])
+		}
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+func (a Access) page(ctx context.Context, list client.ObjectList, from string) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return a.APIReader.List(ctx, list, client.Limit(pageSize), client.Continue(from))
+}
+
 // Convert reads those fields of an object that a driver knows.
 func Convert(object *unstructured.Unstructured, into any) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {

@@ -22,13 +22,20 @@ const (
 	// sameFailure is within which time of a failure another one of the same machine is the same: machine-controller-manager writes over
 	// the start of its timer.
 	sameFailure = 10 * time.Minute
-	// stormTime is within which time of each other machines fail for the same reason, if stormHosts others do: a bad image, a network that
+	// stormTime is within which time of each other machines fail for the same reason, if they do on stormHosts others: a bad image, a network that
 	// is down. It is not the host's.
 	stormTime  = 30 * time.Minute
 	stormHosts = 2
+	// shootStormTime is the same of machines of one shoot: one that never joins is replaced by another that does not, each on another
+	// host and after its creation timeout.
+	shootStormTime = 6 * time.Hour
+	// settleTime is how long a failure has been noted when it is decided what it comes to: what fails at the same time has one reason, and
+	// nobody knows of what others are about to note. After decideTime nobody decides on it any more, but on the next one.
+	settleTime = 30 * time.Second
+	decideTime = 5 * time.Minute
 	// shootPeriod is in which time there is one host at most on behalf of a shoot.
 	shootPeriod = 24 * time.Hour
-	// share is of how many hosts one may be in quarantine.
+	// share is of how many hosts one may be out of use.
 	share = 10
 	// maxFailures is how many failures are noted of a host, the newest ones.
 	maxFailures = 20
@@ -41,10 +48,23 @@ type Settings struct {
 	Period   time.Duration
 }
 
+// Seen is a failure of a machine as it is seen.
+type Seen struct {
+	Machine types.UID
+	// Since is when its timer began to run.
+	Since time.Time
+	// Expected says that it is not the host's: somebody works on the machine, or none of the shoot is well.
+	Expected bool
+}
+
 // Failure is one of a machine, and At when it was noted.
 type Failure struct {
 	Machine types.UID `json:"machine"`
 	At      time.Time `json:"at"`
+	// Shoot is whose machine it is: the seed and the namespace of its control plane.
+	Shoot string `json:"shoot,omitempty"`
+	// Excused says that it counts for nothing: it was expected, somebody worked on the host, or that was in quarantine.
+	Excused bool `json:"excused,omitempty"`
 }
 
 // Mark is on whose behalf a host was put into quarantine, and At when.
@@ -76,6 +96,8 @@ type Host struct {
 	Record Record
 	// IsQuarantined says that no machine gets it, whoever has seen to that.
 	IsQuarantined bool
+	// IsServiced says that somebody works on it.
+	IsServiced bool
 }
 
 // Decision is what is to be written on a host.
@@ -83,6 +105,8 @@ type Decision struct {
 	Record Record
 	// IsNew says that the failure had not been noted.
 	IsNew bool
+	// Wait is after which time to decide again, zero for never.
+	Wait time.Duration
 	// Quarantine says that the host is to be put into quarantine, and Count how many failures count.
 	Quarantine bool
 	Count      int
@@ -90,29 +114,36 @@ type Decision struct {
 	Refused string
 }
 
-// Decide returns what a failure of a machine on a host comes to, whose timer has run since a time.
-func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark, settings Settings) Decision {
+// Decide returns what a failure of a machine on a host comes to.
+func Decide(host Host, fleet []Host, seen Seen, by Mark, settings Settings) Decision {
 	now := by.At
 	d := Decision{Record: host.Record}
-	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period }
-	isNoted := slices.ContainsFunc(host.Record.Failures, func(f Failure) bool {
-		return f.Machine == machine && !since.After(f.At.Add(sameFailure))
-	})
-	if isNoted || now.Sub(since) >= settings.Period {
-		return d // a decision on it was taken, and written with it
+	isOld := func(f Failure) bool { return now.Sub(f.At) >= settings.Period || f.At.Sub(now) >= sameFailure } // or the clock was wrong
+	if now.Sub(seen.Since) >= settings.Period {
+		return d
 	}
-	d.IsNew = true
-	d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), Failure{Machine: machine, At: now})
-	d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
-	if host.IsQuarantined {
+	noted := Failure{Machine: seen.Machine, At: now, Shoot: by.Seed + "/" + by.Namespace, Excused: seen.Expected || host.IsServiced || host.IsQuarantined}
+	isNoted := func(f Failure) bool { return f.Machine == seen.Machine && !seen.Since.After(f.At.Add(sameFailure)) }
+	if i := slices.IndexFunc(host.Record.Failures, isNoted); i >= 0 {
+		noted = host.Record.Failures[i]
+	} else {
+		d.IsNew = true
+		d.Record.Failures = append(slices.DeleteFunc(slices.Clone(host.Record.Failures), isOld), noted)
+		d.Record.Failures = d.Record.Failures[max(0, len(d.Record.Failures)-maxFailures):]
+	}
+	age := now.Sub(noted.At)
+	if noted.Excused || host.IsQuarantined || host.IsServiced || age >= decideTime {
 		return d
 	}
 	for _, f := range d.Record.Failures {
-		if before := host.Record.Quarantined; (before == nil || f.At.After(before.At)) && !isStorm(f, host.Name, fleet) {
+		if before := host.Record.Quarantined; !f.Excused && (before == nil || f.At.After(before.At)) && !isStorm(f, host.Name, fleet) {
 			d.Count++
 		}
 	}
 	if settings.Failures == 0 || d.Count < settings.Failures {
+		return d
+	}
+	if d.Wait = max(0, settleTime-age); d.Wait > 0 {
 		return d
 	}
 	if d.Refused = refusal(fleet, by); d.Refused == "" {
@@ -123,28 +154,32 @@ func Decide(host Host, fleet []Host, machine types.UID, since time.Time, by Mark
 
 // isStorm says that machines failed on several other hosts at about the same time.
 func isStorm(f Failure, name string, fleet []Host) bool {
+	isSame := func(other Failure) bool {
+		apart := other.At.Sub(f.At).Abs()
+		return apart <= stormTime || apart <= shootStormTime && f.Shoot != "" && other.Shoot == f.Shoot
+	}
 	others := 0
 	for _, host := range fleet {
-		if host.Name != name && slices.ContainsFunc(host.Record.Failures, func(other Failure) bool { return other.At.Sub(f.At).Abs() <= stormTime }) {
+		if host.Name != name && slices.ContainsFunc(host.Record.Failures, isSame) {
 			others++
 		}
 	}
 	return others >= stormHosts
 }
 
-// refusal says in words why no other host is put into quarantine now, empty for nothing.
+// refusal says in words why a host is not put into quarantine now, empty for nothing.
 func refusal(fleet []Host, by Mark) string {
-	quarantined := 0
+	outOfUse := 0
 	for _, host := range fleet {
 		if last := host.Record.Quarantined; last != nil && last.Seed == by.Seed && last.Namespace == by.Namespace && by.At.Sub(last.At) < shootPeriod {
 			return fmt.Sprintf("host %s was for this shoot, less than %s ago", host.Name, shootPeriod)
 		}
-		if host.IsQuarantined {
-			quarantined++
+		if host.IsQuarantined || host.IsServiced {
+			outOfUse++
 		}
 	}
-	if (quarantined+1)*share > len(fleet) {
-		return fmt.Sprintf("no more than one of %d hosts may be, and %d of %d are already", share, quarantined, len(fleet))
+	if (outOfUse+1)*share > len(fleet) {
+		return fmt.Sprintf("no more than one of %d hosts may be out of use, and %d of %d are already", share, outOfUse, len(fleet))
 	}
 	return ""
 }

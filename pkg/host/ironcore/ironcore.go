@@ -282,6 +282,12 @@ func (Kind) IsQuarantined(lasting *unstructured.Unstructured) bool {
 	return err == nil && unclaimable
 }
 
+// IsServiced says that a Server is in maintenance or parked, or about to be.
+func (Kind) IsServiced(lasting *unstructured.Unstructured) bool {
+	s := &server{}
+	return host.Convert(lasting, s) == nil && s.servicing() != ""
+}
+
 // Quarantine leaves a claim that is bound already alone. There is such a field since v0.7.0.
 func (Kind) Quarantine(lasting *unstructured.Unstructured) error {
 	return unstructured.SetNestedField(lasting.Object, true, pathUnclaimable...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,6 +138,16 @@ func (l *Ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decision
 		if d.IsReleased() {
 			known.Release(d.Why)
 		}
+	}
+}
+
+// Forget drops the series of a pool that is gone.
+func (l *Ledger) Forget(_, pool string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.pools.Has(pool) {
+		l.pools.Delete(pool)
+		failures.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }
 

@@ -562,6 +562,19 @@ var _ = Describe("Ledger", func() {
 		Expect(testutil.ToFloat64(Failures.WithLabelValues("pool", "Ready", "kept"))).To(BeZero())
 	})
 
+	It("should drop the series of a pool that is gone, and have them there again when it is back", func() {
+		Failures.Reset()
+		e := newEnvironment(Machine("m"), Node("m"))
+		e.observe(ctx)
+		e.ledger.Forget("pool-z1", "")
+		e.ledger.Forget("other-z1", "other")
+		Expect(testutil.CollectAndCount(Failures)).To(Equal(2 * len(failure.MetricReasons)))
+		e.ledger.Forget("pool-z2", "pool")
+		Expect(testutil.CollectAndCount(Failures)).To(BeZero())
+		e.observe(ctx)
+		Expect(testutil.CollectAndCount(Failures)).To(Equal(2 * len(failure.MetricReasons)))
+	})
+
 	It("should tell of a host that has failed for a week, and of the last failure only", func() {
 		HostFailed.Reset()
 		h := Hosts{}

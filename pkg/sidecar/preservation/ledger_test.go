@@ -23,6 +23,19 @@ func (l ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decisions
 	l(deployment, decisions, now)
 }
 
+func (l ledger) Forget(string, string) {}
+
+// forgetful notes what is forgotten.
+type forgetful struct {
+	ledger
+	forgotten []string
+}
+
+func (f *forgetful) Forget(deployment, pool string) {
+	f.forgotten = append(f.forgotten, deployment+" "+pool)
+	panic("a mistake")
+}
+
 var _ = Describe("Ledger", func() {
 	failed := Phase(machinev1alpha1.MachineUnknown, Start.Add(50*time.Minute))
 

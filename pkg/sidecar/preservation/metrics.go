@@ -146,6 +146,13 @@ func forget(deployment string) {
 	}
 }
 
+// forgetPool drops what is counted by pool.
+func forgetPool(pool string) {
+	for _, counted := range []interface{ DeletePartialMatch(prometheus.Labels) int }{transitions, refusals, holdLead, errorsTotal} {
+		counted.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	}
+}
+
 // countTransition counts a transition that was written.
 func countTransition(d *preservation.Decision, pool string, now time.Time) {
 	cause := causeOther

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -141,6 +143,46 @@ var _ = Describe("Metrics", func() {
 				Expect(tell()).To(Equal(map[string]map[string]float64{
 					"machines": none, "share_used": none, "expiry_timestamp_seconds": none, "since_timestamp_seconds": none, "share": none, "drains": none,
 				}))
+			})
+
+			It("should keep what is counted by pool as long as a MachineDeployment is there, and tell ledgers", func(ctx SpecContext) {
+				pool := "gone-" + name
+				series := func() int {
+					n := 0
+					for _, counted := range []string{"transitions_total", "refusals_total", "hold_lead_seconds", "errors_total"} {
+						for labels := range metric(counted) {
+							if strings.Contains(labels, pool) {
+								n++
+							}
+						}
+					}
+					return n
+				}
+				one, two := Deployment("pool", Share("1"), in(pool, "z")), Deployment("other", Share("1"), in(pool, "y"))
+				set := Set("set", one)
+				e := newEnvironment(holder, one, two, set, Machine("m", Of(set), failing(now)), Node("m"))
+				nothing := func(*machinev1alpha1.MachineDeployment, []preservation.Decision, time.Time) {}
+				first, second := &forgetful{ledger: nothing}, &forgetful{ledger: nothing}
+				e.Ledgers = []Ledger{first, second}
+				look := func(name string) {
+					_, err := e.reconcileNamed(ctx, name)
+					Expect(err).NotTo(HaveOccurred())
+				}
+				look("other")
+				e.settle(ctx)
+				before := series()
+				Expect(before).NotTo(BeZero())
+
+				Expect(e.seed.Delete(ctx, one)).To(Succeed())
+				look("pool")
+				Expect(series()).To(Equal(before))
+				Expect(e.seed.Delete(ctx, two)).To(Succeed())
+				look("other")
+				Expect(series()).To(BeZero())
+				look("never-seen")
+				for _, ledger := range []*forgetful{first, second} {
+					Expect(ledger.forgotten).To(Equal([]string{"pool ", "other " + pool, "never-seen "}))
+				}
 			})
 
 			It("P14: should have no labels that a user wrote", func(ctx SpecContext) {

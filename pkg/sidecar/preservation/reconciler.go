@@ -63,6 +63,7 @@ type Reconciler struct {
 	Ledgers []Ledger
 
 	backlogs sync.Map // *backlog by reconcile.Request
+	pools    sync.Map // string by the name of a MachineDeployment
 	// enqueue adds to the workqueue. Nil: there is none.
 	enqueue func(reconcile.Request)
 }
@@ -77,6 +78,8 @@ type Nodes interface {
 // Ledger takes note of what was decided, and waits for nothing.
 type Ledger interface {
 	Observe(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time)
+	// Forget takes note that a MachineDeployment is gone, and its pool if that is not empty.
+	Forget(deployment, pool string)
 }
 
 // Reconcile decides on all machines of a MachineDeployment and carries the decisions out. It returns an error only if it
@@ -88,13 +91,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Object is gone, stop reconciling")
-			forget(req.Name)
+			r.forget(ctx, req.Name)
 			r.backlogs.Delete(req)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
+	r.pools.Store(req.Name, poolOf(deployment))
 	value, _ := r.backlogs.LoadOrStore(req, newBacklog())
 	backlog := value.(*backlog)
 	// This comes before the reads: a task that ends in between is counted as under way, and not as one that never was.
@@ -134,6 +138,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
 	return reconcile.Result{RequeueAfter: pace.Until(next, r.Clock.Now())}, nil
+}
+
+// forget lets go of what is known of a MachineDeployment that is gone, and of its pool if it was the last one.
+func (r *Reconciler) forget(ctx context.Context, deployment string) {
+	forget(deployment)
+	value, _ := r.pools.LoadAndDelete(deployment)
+	pool, _ := value.(string)
+	r.pools.Range(func(_, other any) bool {
+		if other == pool {
+			pool = ""
+		}
+		return pool != ""
+	})
+	if pool != "" {
+		forgetPool(pool)
+	}
+	for _, ledger := range r.Ledgers {
+		_ = panics.Catch(ctx, func() error { ledger.Forget(deployment, pool); return nil })
+	}
 }
 
 // decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,14 +84,18 @@ type Reconciler struct {
 	mutex sync.Mutex
 	// failures are those that go on, by the name of their machine.
 	failures map[string]item
+	// running is how many machines run, by the name of their MachineDeployment.
+	running map[string]int
 	// enqueue adds a request. Nil: nobody is there yet.
 	enqueue func(reconcile.Request)
 }
 
-// item is a failure of a machine.
+// item is a failure of a machine of a MachineDeployment.
 type item struct {
-	machine     *machinev1alpha1.Machine
-	since, seen time.Time
+	deployment string
+	machine    *machinev1alpha1.Machine
+	failure    quarantine.Seen
+	seen       time.Time
 	// done says that nothing more is to be written because of it.
 	done bool
 }
@@ -121,52 +127,82 @@ func (r *Reconciler) request(machine string) reconcile.Request {
 }
 
 // Observe takes note of what was decided on the machines of a MachineDeployment. It waits for nothing. What the shoot says of machines
-// that are being deleted already counts for nothing, and neither do power cycles: they come after failures, or because people ask for them.
-func (r *Reconciler) Observe(_ *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
+// that are being deleted already counts for nothing, but a failure that was seen before stays one: the host is theirs for a while. Power
+// cycles are no failures: they come after these, or because people ask for them.
+func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	if r.failures == nil {
+		r.failures, r.running = map[string]item{}, map[string]int{}
+	}
+	r.running[deployment.Name] = 0
 	for i := range decisions {
 		machine := decisions[i].Machine
+		if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && machine.DeletionTimestamp == nil {
+			r.running[deployment.Name]++
+		}
 		seen := failure.Of(&decisions[i], r.Timeouts, now)
-		if seen == nil || seen.Going || seen.OnlyPowerCycled {
+		known, ok := r.failures[machine.Name]
+		isKnown := ok && known.machine.UID == machine.UID
+		switch {
+		case isKnown && machine.DeletionTimestamp != nil:
+			continue
+		case seen == nil, seen.Going, seen.OnlyPowerCycled:
 			delete(r.failures, machine.Name)
 			continue
-		}
-		if known, ok := r.failures[machine.Name]; ok && known.machine.UID == machine.UID || len(r.failures) >= maxItems {
+		case isKnown, len(r.failures) >= maxItems:
 			continue
 		}
-		if r.failures == nil {
-			r.failures = map[string]item{}
+		r.failures[machine.Name] = item{
+			deployment: deployment.Name, machine: machine, seen: now,
+			failure: quarantine.Seen{Machine: machine.UID, Since: seen.Since, Expected: seen.Expected},
 		}
-		r.failures[machine.Name] = item{machine: machine, since: seen.Since, seen: now}
 		if r.enqueue != nil {
 			r.enqueue(r.request(machine.Name))
 		}
 	}
+	maps.DeleteFunc(r.failures, func(name string, i item) bool { // its machine is gone
+		return i.deployment == deployment.Name && !slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.Machine.Name == name })
+	})
+}
+
+// Forget lets go of the failures of a MachineDeployment that is gone.
+func (r *Reconciler) Forget(deployment, _ string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	maps.DeleteFunc(r.failures, func(_ string, i item) bool { return i.deployment == deployment })
+	delete(r.running, deployment)
 }
 
 // Reconcile notes the failure of a machine on its host.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	r.mutex.Lock()
 	known, ok := r.failures[req.Name]
+	// Where no machine of the shoot runs, the reason may be its control plane, or the way to that.
+	known.failure.Expected = known.failure.Expected || !slices.ContainsFunc(slices.Collect(maps.Values(r.running)), func(n int) bool { return n > 0 })
 	r.mutex.Unlock()
 	now := r.Clock.Now()
 	if !ok || known.done {
 		return reconcile.Result{}, nil
 	}
 	driver := r.Driver()
-	err := error(nil)
+	var (
+		wait time.Duration
+		err  error
+	)
 	switch {
 	case driver != nil:
-		err = r.note(ctx, driver, known, now)
+		wait, err = r.note(ctx, driver, known, now)
 	case now.Sub(known.seen) < maxWait:
 		return reconcile.Result{RequeueAfter: driverInterval}, nil
 	}
 	switch {
 	case errors.Is(err, host.ErrNoHost):
-		logf.FromContext(ctx).Info("A failure is noted on no host", "machine", req.Name, "reason", err.Error())
+		logf.FromContext(ctx).Info("There is no host to decide on because of a failure", "machine", req.Name, "reason", err.Error())
 	case err != nil && now.Sub(known.seen) < maxWait:
 		return reconcile.Result{}, err
+	case wait > 0:
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -177,32 +213,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// note decides on a host, and writes that in one write.
-func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, now time.Time) error {
+// note decides on a host, writes that in one write, and returns after which time to do so again, zero for never. The cache may not know
+// yet what was written last, so no host is put into quarantine because of what it says.
+func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, now time.Time) (time.Duration, error) {
 	fleet, err := driver.Fleet(ctx, r.Kind)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	lasting, err := driver.Lasting(ctx, r.Kind, known.machine)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	before := host.HostOf(r.Kind, lasting)
 	by := quarantine.Mark{Seed: r.Seed, Namespace: r.Namespace, At: now.UTC().Truncate(time.Second)}
-	d := quarantine.Decide(before, fleet, known.machine.UID, known.since, by, r.Settings)
-	if !d.IsNew {
-		return nil
+	d := quarantine.Decide(before, fleet, known.failure, by, r.Settings)
+	if d.Quarantine {
+		if fleet, err = driver.LiveFleet(ctx, r.Kind); err != nil {
+			return 0, err
+		}
+		d = quarantine.Decide(before, fleet, known.failure, by, r.Settings)
 	}
-	err = driver.Note(ctx, r.Kind, lasting.DeepCopy(), d)
-	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
-		d.Quarantine, d.Record.Quarantined, d.Refused = false, before.Record.Quarantined, "the hosts' own controller has no means to: "+err.Error()
+	if d.IsNew || d.Quarantine {
 		err = driver.Note(ctx, r.Kind, lasting, d)
 	}
+	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) { // nor will it be later
+		d.Quarantine, d.Refused, err = false, "the API server of the hosts does not take it: "+err.Error(), nil
+	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r.tell(ctx, known.machine, before.Name, d)
-	return nil
+	return d.Wait, nil
 }
 
 func (r *Reconciler) tell(ctx context.Context, machine *machinev1alpha1.Machine, name string, d quarantine.Decision) {
@@ -217,7 +258,7 @@ func (r *Reconciler) tell(ctx context.Context, machine *machinev1alpha1.Machine,
 		log.Info("The host is not put into quarantine", "reason", d.Refused)
 		quarantines.WithLabelValues(outcomeRefused).Inc()
 		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventNotQuarantined, eventAction, "%s", brief.Note(what+" It is not put into quarantine: "+d.Refused+"."))
-	default:
+	case d.IsNew:
 		log.Info("A failure is noted on the host")
 	}
 }

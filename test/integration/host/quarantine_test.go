@@ -38,6 +38,7 @@ func quarantined(w world, driver **host.Driver) {
 			want := quarantine.Host{Name: "offender", Record: d.Record, IsQuarantined: d.Quarantine}
 			Expect(host.HostOf(kind, get(ctx, "Server", "offender"))).To(Equal(want))
 			Eventually(func() ([]quarantine.Host, error) { return (*driver).Fleet(ctx, kind) }, patient).Should(ContainElement(want), "what the cache keeps")
+			Expect((*driver).LiveFleet(ctx, kind)).To(ContainElement(want))
 		}
 		claim := get(ctx, "ServerClaim", "offender")
 		Expect(claim.GetAnnotations()).To(Equal(map[string]string{"a": "b"}))
