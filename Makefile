@@ -2,32 +2,31 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 
-# The same settings for every build, so that all of them share Go's build cache. No C, and no other toolchain than the
-# one that is installed.
+# The same settings for every build, so that all builds share Go's build cache. No C, and no toolchain but the installed one.
 export CGO_ENABLED := 0
 export GOTOOLCHAIN := local
 
-# The generation of the machine-controller-manager that the local landscape and the demo run: 0.61 or 0.62.
+# The generation of machine-controller-manager in the local landscape and the demo: 0.61 or 0.62.
 MCM ?= 0.62
-# A checkout of machine-controller-manager that is built in the place of that generation's module. Optional.
+# Optional: a checkout of machine-controller-manager to build instead of that generation's module.
 MCM_SOURCE ?=
-# The kind of hosts that the landscape's machines run on: baremetalhost, ironcore-0.3 or ironcore-0.7. Optional: they run on none.
+# Optional: the kind of hosts of the landscape's machines: baremetalhost, ironcore-0.3 or ironcore-0.7. Without it they have none.
 HOSTS ?=
-# What the demo tells: preservation or maintenance.
+# The story of the demo: preservation or maintenance.
 STORY ?= preservation
 
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
-# How many histories are simulated.
+# How many histories the simulation runs.
 RUNS ?= 100
 
-# The packages that decide.
+# The packages that decide. `mutants` breaks them.
 DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/drain/failure ./pkg/share ./pkg/facts ./pkg/failure ./pkg/quarantine ./pkg/evidence/retention
 
-# For each fuzz test. The default for making interesting inputs smaller would take all of it.
+# For each fuzz test. The default time for minimizing interesting inputs would use up all of it.
 FUZZ_TIME ?= 1m
-# For one test package at most; the e2e stories wait for real timeouts of real components.
+# The limit for one test package. The e2e scenarios wait for real timeouts of real components.
 UNIT_TIMEOUT ?= 20m
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
@@ -36,7 +35,7 @@ LONG_TIMEOUT ?= 2h
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Go uses all cores by itself, and `test` is an order, not a set.
+# Go uses all cores already, and `test` needs its targets in their order.
 .NOTPARALLEL:
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
@@ -44,7 +43,7 @@ LANDSCAPE := go run ./test/landscape/cmd/landscape
 ##@ See it run
 
 .PHONY: demo
-demo: ## Show what happens to machines, live (STORY=preservation|maintenance, DEMO_EXIT=1 ends it by itself, MCM=0.61|0.62)
+demo: ## Show live what happens to machines (STORY=preservation|maintenance, MCM=0.61|0.62, DEMO_EXIT=1: end automatically)
 	@MCM=$(MCM) STORY=$(STORY) go run ./test/demo
 
 .PHONY: landscape-up
@@ -52,13 +51,13 @@ landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61
 	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden) $(if $(HOSTS),--hosts $(HOSTS))
 
 .PHONY: landscape-down
-landscape-down: ## Stop it
+landscape-down: ## Stop the landscape
 	@$(LANDSCAPE) down
 
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-e2e ## Run all tests
+test: test-unit test-integration test-e2e ## Run the unit, integration and e2e tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no other process
@@ -66,25 +65,25 @@ test-unit: ## Run the tests that need no other process
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
 	go test -timeout $(UNIT_TIMEOUT) $$packages
-	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a module of its own, which has the kubelet
+	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs the kubelet
 
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
 	@KUBEBUILDER_ASSETS="$$($(LANDSCAPE) assets)"; export KUBEBUILDER_ASSETS; \
-	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/share ./test/integration/... # they wait for the most part, the first one for the longest time
+	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/share ./test/integration/... # they mostly wait, the first package longest
 
 .PHONY: test-e2e
-test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
+test-e2e: ## Run the scenarios on the local landscape, with both generations of machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
 	@go test -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long
-test-long: ## Run what takes too long for `test`: long outages, machines that are updated in place
+test-long: ## Run the e2e tests that take too long for `test`: long outages, upgrades, updates in place
 	@$(LANDSCAPE) assets >/dev/null
 	@go test -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
 
 .PHONY: fuzz
-fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
+fuzz: ## Run all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd pkg | xargs -n 1 dirname | sort -u); do \
 	  names="$$(go test -list '^Fuzz' "./$$dir" | grep '^Fuzz')"; \
 	  for name in $$names; do \
@@ -94,35 +93,35 @@ fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 	done
 
 .PHONY: mutants
-mutants: ## Break the code that decides at random places, and say which breaks its tests do not see (MUTANTS=60, SEED=n)
+mutants: ## Break the code that decides at random places, and print the breaks that its tests miss (MUTANTS=60, SEED=n)
 	@go run ./hack/mutants -n $(or $(MUTANTS),60) -seed $(or $(SEED),1) $(DECIDES)
 
 .PHONY: chaos
-chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
+chaos: ## Run random actions and faults on the landscape, and check the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
 	@CHAOS_MINUTES=$(CHAOS_MINUTES) SEED=$(SEED) go run ./test/chaos
 
 .PHONY: simulate
-simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.61|0.62, SEED=n, RUNS=100, ALONE=1: without the sidecar)
+simulate: ## Run random histories in a simulated world, a day in a second, and check the rules (MCM=0.61|0.62, SEED=n, RUNS=100, ALONE=1: without the sidecar)
 	@case '$(MCM)' in 0.61|0.62) ;; *) echo "MCM=$(MCM) cannot be simulated, 0.61 and 0.62 can" >&2; exit 1 ;; esac
 	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
 	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
 	go test -count=1 -v -timeout 0 -run '^Test(Known.*|Alone|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
-	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) $(if $(ALONE),-alone) # 0: another one each time
+	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) $(if $(ALONE),-alone) # 0: a different seed each time
 
 .PHONY: defects
-defects: ## Put known defects back, one at a time: the simulation has to find each (MCM=0.61|0.62, SEED=n, RUNS=100, ONLY=regexp)
+defects: ## Put back known defects, one at a time; the simulation must find each (MCM=0.61|0.62, SEED=n, RUNS=100, ONLY=regexp)
 	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
 	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
 	go run ./test/simulation/cmd/defects -n $(RUNS) -seed $(or $(SEED),1) -only '$(ONLY)' $(if $(filter 0.61,$(MCM)),-tags mcm061 -overlay "$$dir/overlay.json")
 
 .PHONY: conformance
-conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)
+conformance: ## Check the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y; optional: POOLS=a,b REPORT=file)
 	@go test -count=1 -v -timeout 0 -run '^TestConformance$$' ./test/conformance \
 	  -seed-kubeconfig='$(abspath $(SEED_KUBECONFIG))' -shoot-kubeconfig='$(abspath $(SHOOT_KUBECONFIG))' \
 	  -namespace='$(NAMESPACE)' -pools='$(POOLS)' -report='$(abspath $(REPORT))'
 
 .PHONY: bench
-bench: ## Measure the sidecar for 1,000 machines beside machine-controller-manager's own preservation
+bench: ## Measure the sidecar for 1,000 machines, and compare it with machine-controller-manager's own preservation
 	@go run ./test/bench
 
 .PHONY: bench-seed
@@ -137,19 +136,19 @@ build: ## Build all binaries into bin/
 	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
 
 .PHONY: sbom
-sbom: build ## Write which modules are in each binary, as CycloneDX has it, into bin/
+sbom: build ## Write the modules of each binary into bin/, in CycloneDX format
 	@for binary in $$(go list -f '{{ .Target }}' ./cmd/... | xargs -n 1 basename); do \
 	  hack/sbom.sh "bin/$$binary" "bin/$$binary.cdx.json"; \
 	done
 
 .PHONY: plugin
-plugin: ## Build kubectl preserve for all platforms into archives in bin/, as krew has them
+plugin: ## Build kubectl preserve for all platforms into bin/, as archives for krew
 	@for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \
 	  hack/plugin-archive.sh "$${platform%/*}" "$${platform#*/}" bin; \
 	done
 
 .PHONY: generate
-generate: ## Generate what is derived from the API types, the rules and the version
+generate: ## Generate code, CRDs, the API reference, the table of the rules, and what depends on the version
 	@hack/update-codegen.sh
 
 .PHONY: format
@@ -157,7 +156,7 @@ format: ## Format all Go files
 	@hack/golangci-lint.sh fmt
 
 .PHONY: pictures
-pictures: ## Draw the dashboards that the docs show anew, with what a landscape serves meanwhile (takes minutes)
+pictures: ## Draw the dashboards in the docs again, from a run of the landscape (takes minutes)
 	@record="$$(mktemp -d)"; trap 'rm -rf "$$record"' EXIT; \
 	go run ./test/pictures "$$record"; \
 	GOFLAGS=-tags=remove_all_sd go -C hack/tools/promtool run ./pictures \
@@ -166,11 +165,11 @@ pictures: ## Draw the dashboards that the docs show anew, with what a landscape 
 	  '$(CURDIR)/charts/gardener-extension-machine-preservation/dashboards/machine-preservation-seed.json=$(CURDIR)/docs/operations/images/dashboard.svg'
 
 .PHONY: terminal-pictures
-terminal-pictures: ## Draw the terminals that the docs show anew, from a run of the demo (takes minutes)
+terminal-pictures: ## Draw the terminals in the docs again, from a run of the demo (takes minutes)
 	@hack/terminal-pictures.sh
 
 .PHONY: check
-check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports, generated files; vet and lint
+check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports and generated files; vet and lint
 
 .PHONY: check-headers
 check-headers:
@@ -200,19 +199,19 @@ check-lint:
 	@hack/golangci-lint.sh run ./...
 
 .PHONY: vulnerabilities
-vulnerabilities: ## Look for known vulnerabilities in what the binaries call (asks vuln.go.dev)
+vulnerabilities: ## Look for known vulnerabilities in the code that the binaries call (asks vuln.go.dev)
 	@go tool -modfile=hack/tools/security/go.mod govulncheck ./cmd/...
 
-# It does not know that coder/quartz has the MIT No Attribution licence, and need not be told ours.
+# go-licenses does not recognize the MIT No Attribution licence of coder/quartz, and need not check our own.
 .PHONY: licences
-licences: ## List the modules in the binaries with their licences, and refuse those that would bind whoever ships them
+licences: ## List the modules in the binaries with their licences, and refuse licences that restrict distributors
 	@licenses="$$(go tool -modfile=hack/tools/security/go.mod -n go-licenses)"; \
 	ignored="--ignore=$$(go list -m) --ignore=github.com/coder/quartz"; \
 	"$$licenses" check $$ignored --disallowed_types=forbidden,restricted,unknown ./cmd/...; \
 	"$$licenses" report $$ignored ./cmd/...
 
 .PHONY: clean
-clean: ## Stop the landscape and remove what builds and tests left in the checkout
+clean: ## Stop the landscape, and remove what builds and tests left in the checkout
 	@if [[ -d .landscape ]]; then $(LANDSCAPE) down; fi
 	@rm -rf bin .landscape
 	@find . -type f \( -name '*.test' -o -name '*.out' \) -not -path './.git/*' -delete
