@@ -295,16 +295,20 @@ var _ = Describe("Shoot", func() {
 	DescribeTable("should accept what the documentation shows", func(name string) {
 		page, err := os.ReadFile("../../../docs/usage/" + name)
 		Expect(err).NotTo(HaveOccurred())
-		_, example, _ := strings.Cut(string(page), "```yaml\n")
-		example, _, _ = strings.Cut(example, "```\n")
-		shoot := &gardencorev1beta1.Shoot{}
-		Expect(yaml.UnmarshalStrict([]byte(example), shoot)).To(Succeed())
-		Expect(shoot.Spec.Extensions).To(HaveExactElements(HaveField("ProviderConfig", Not(BeNil()))))
+		_, examples, found := strings.Cut(string(page), "```yaml\nspec:\n")
+		Expect(found).To(BeTrue())
+		for example := range strings.SplitSeq(examples, "```yaml\nspec:\n") {
+			example, _, _ = strings.Cut("spec:\n"+example, "```\n")
+			shoot := &gardencorev1beta1.Shoot{}
+			Expect(yaml.UnmarshalStrict([]byte(example), shoot)).To(Succeed())
+			Expect(shoot.Spec.Extensions).To(HaveExactElements(HaveField("ProviderConfig", Not(BeNil()))))
 
-		shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}
-		Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
+			shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}
+			Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
+		}
 	},
 		Entry("of the configuration", "configuration.md"),
+		Entry("of frequent questions", "../concepts/faq.md"),
 		Entry("of drain strategies", "drain-strategies.md"),
 		Entry("of node maintenance", "node-maintenance.md"),
 	)
