@@ -37,6 +37,9 @@ done
 echo "> registration and versions of the charts"
 go run ./hack/registration
 
-echo "> table of the rules, their code and their tests"
+echo "> rules, their code and their tests"
 rules="$(go run ./hack/rules)"
 printf '%s\n' "$rules" >docs/development/rules.md
+mkdir -p docs/reference
+rules="$(go run ./hack/rules -reference)"
+printf '%s\n' "$rules" >docs/reference/rules.md
