@@ -66,6 +66,7 @@ test-unit: ## Run the tests that need no other process
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
 	go test -timeout $(UNIT_TIMEOUT) $$packages
 	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs the kubelet
+	@cd hack/tools/docs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs a Markdown parser
 
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
@@ -169,7 +170,7 @@ terminal-pictures: ## Draw the terminals in the docs again, from a run of the de
 	@hack/terminal-pictures.sh
 
 .PHONY: check
-check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports and generated files; vet and lint
+check: check-headers check-tidy check-imports check-generate check-docs check-vet check-lint ## Check headers, go.mod files, imports, generated files, words and links; vet and lint
 
 .PHONY: check-headers
 check-headers:
@@ -187,11 +188,16 @@ check-imports:
 check-generate:
 	@hack/check-generate.sh
 
+.PHONY: check-docs
+check-docs:
+	@hack/check-docs.sh
+
 .PHONY: check-vet
 check-vet:
 	@echo "> go vet"
 	@go vet ./...
 	@cd test/nodelogs && go vet ./...
+	@cd hack/tools/docs && go vet ./...
 
 .PHONY: check-lint
 check-lint:

@@ -3,7 +3,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 
-# Generates deepcopy, defaults and conversion of all API types, the API reference, and what follows from the version. It
+# Generates deepcopy, defaults and conversion of all API types, the reference, and what follows from the version. It
 # needs nothing but Go: the generators are built from the versions that hack/tools/codegen pins, outside the checkout.
 
 set -euo pipefail
@@ -37,6 +37,15 @@ done
 echo "> registration and versions of the charts"
 go run ./hack/registration
 
-echo "> table of the rules, their code and their tests"
+echo "> rules, their code and their tests"
 rules="$(go run ./hack/rules)"
 printf '%s\n' "$rules" >docs/development/rules.md
+mkdir -p docs/reference
+rules="$(go run ./hack/rules -reference)"
+printf '%s\n' "$rules" >docs/reference/rules.md
+
+echo "> reference"
+for page in kubectl-preserve objects; do
+  text="$(go run ./hack/reference "$page")"
+  printf '%s\n' "$text" >"docs/reference/$page.md"
+done

@@ -7,9 +7,12 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 )
 
 func TestIDsIn(t *testing.T) {
@@ -62,4 +65,15 @@ func TestFiles(t *testing.T) {
 	g.Expect(mostOf([]string{"d", "c", "b", "a", "c", "d", "d"})).To(Equal([]string{"d", "c", "a"}))
 	g.Expect(mostOf(nil)).To(BeEmpty())
 	g.Expect(links([]string{"pkg/p/f.go", "pkg/p/g_test.go"})).To(Equal("[f](../../pkg/p/f.go), [g](../../pkg/p/g_test.go)"))
+}
+
+func TestReference(t *testing.T) {
+	g := NewWithT(t)
+	var page strings.Builder
+	g.Expect(writeReference(&page, conformance.Rules())).To(Succeed())
+	for _, rule := range conformance.Rules() {
+		g.Expect(page.String()).To(ContainSubstring("</a>" + rule.ID + " | " + rule.Text + " |\n"))
+	}
+	g.Expect(page.String()).To(ContainSubstring("## Requests\n\n| id | rule |\n| --- | --- |\n| <a id=\"r1\"></a>R1 | "))
+	g.Expect(writeReference(&page, []conformance.Rule{{ID: "Y1", Text: "It is of no domain."}})).To(MatchError("0 of 1 rules are of a domain"))
 }

@@ -15,10 +15,14 @@ import (
 
 // Why a machine has failed, where no condition of its node says it.
 const (
-	ReasonNeverJoined         = "NeverJoined"
-	ReasonNodeGone            = "NodeGone"
+	// ReasonNeverJoined says that the machine never had a node.
+	ReasonNeverJoined = "NeverJoined"
+	// ReasonNodeGone says that the Node was deleted.
+	ReasonNodeGone = "NodeGone"
+	// ReasonInPlaceUpdateFailed says that machine-controller-manager could not update the machine in place.
 	ReasonInPlaceUpdateFailed = "InPlaceUpdateFailed"
-	ReasonUnknown             = "Unknown"
+	// ReasonUnknown says that there is a Node, and that no condition of it is bad.
+	ReasonUnknown = "Unknown"
 )
 
 // FirstBad returns the condition that came first of those by which a machine is unhealthy, nil if there is none: those of its node, or

@@ -25,7 +25,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// ReasonPowerCycled is why a machine counts as failed that has not failed: its host was power-cycled. The others are those of facts.
+// ReasonPowerCycled says that the machine has not failed, and counts because its host was power-cycled. All other reasons are those of
+// package facts.
 const ReasonPowerCycled = "PowerCycled"
 
 var reasons reason.Table

@@ -20,9 +20,13 @@ import (
 
 // Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
 const (
-	ConditionMaintenancePlanned    corev1.NodeConditionType = "MaintenancePlanned"
-	ConditionDrainInProgress       corev1.NodeConditionType = "DrainInProgress"
-	ConditionDrained               corev1.NodeConditionType = "Drained"
+	// ConditionMaintenancePlanned is on a node that a NodeMaintenance waits for or prepares, and says which one.
+	ConditionMaintenancePlanned corev1.NodeConditionType = "MaintenancePlanned"
+	// ConditionDrainInProgress is on a node that a NodeMaintenance drains, and says which one.
+	ConditionDrainInProgress corev1.NodeConditionType = "DrainInProgress"
+	// ConditionDrained is on a node that a NodeMaintenance has drained, and says which one.
+	ConditionDrained corev1.NodeConditionType = "Drained"
+	// ConditionMaintenanceInProgress is on a node that the requestor of a NodeMaintenance works on, and says which one.
 	ConditionMaintenanceInProgress corev1.NodeConditionType = "MaintenanceInProgress"
 
 	// conditionTerminating is that by which machine-controller-manager says that it terminates the machine of a node.

@@ -174,7 +174,7 @@ type Event struct {
 }
 
 const (
-	// EventPrefix is what the reasons of Events about phases begin with.
+	// EventPrefix is what the reason of an Event about a phase begins with: the phase follows (X12).
 	EventPrefix = "PowerCycle"
 	// EventOutOfAttempts says that a request was removed because the host had all its cycles (X6, X20).
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"

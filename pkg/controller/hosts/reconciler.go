@@ -27,7 +27,7 @@ const (
 	// preservation controller is gone, or servicing is over.
 	interval = time.Minute
 
-	// EventReasonReleased is that of the Event about a host that was released.
+	// EventReasonReleased says that the extension has released a host.
 	EventReasonReleased = remediation.EventPrefix + "HostReleased"
 	eventActionRelease  = "Release"
 )

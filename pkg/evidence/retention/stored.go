@@ -35,24 +35,24 @@ const (
 
 // What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
 const (
-	// LabelStored is on it, with the value "true", and on the one with the cap, with the value StoredCap.
+	// LabelStored is on a ConfigMap with evidence, with the value "true", and on the one with the cap, with the value StoredCap.
 	LabelStored = v1alpha1.GroupName + "/evidence"
 	StoredCap   = "cap"
-	// AnnotationStoredCap is how many bytes the control plane may have stored, while that is less than its budget.
+	// AnnotationStoredCap is how many bytes of evidence a control plane may have stored, while that is less than its budget.
 	AnnotationStoredCap = v1alpha1.GroupName + "/evidence-cap"
-	// AnnotationStoredBytes is how many bytes its bundle has.
+	// AnnotationStoredBytes is how many bytes the bundle in a ConfigMap has.
 	AnnotationStoredBytes = v1alpha1.GroupName + "/evidence-bytes"
-	// AnnotationStoredFailedSince says of which failure it is: the annotation failed-since of the machine.
+	// AnnotationStoredFailedSince says of which failure the evidence is: the annotation failed-since of the machine.
 	AnnotationStoredFailedSince = v1alpha1.GroupName + "/evidence-failed-since"
 	// AnnotationStoredIncomplete says that the shoot or the seed could not be asked, and when that was, in RFC 3339.
 	AnnotationStoredIncomplete = v1alpha1.GroupName + "/evidence-incomplete"
-	// AnnotationStoredMachine is the name of the machine.
+	// AnnotationStoredMachine is the name of the machine that the evidence is of.
 	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// LabelStoredMachine is the name of the machine, too, where it is short enough for a label.
+	// LabelStoredMachine is the name of the machine that the evidence is of, too, where it is short enough for a label.
 	LabelStoredMachine = AnnotationStoredMachine
-	// AnnotationStoredNode is the name of its node, if it had one.
+	// AnnotationStoredNode is the name of the machine's node, if it had one.
 	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
-	// AnnotationStoredExpires says since its machine was first seen to be gone when it is deleted, in RFC 3339.
+	// AnnotationStoredExpires says when the evidence is deleted, in RFC 3339. It is there once the machine was seen to be gone.
 	AnnotationStoredExpires = v1alpha1.GroupName + "/evidence-expires"
 	// StoredKey is where in its binaryData the bundle is.
 	StoredKey = "bundle.tar.gz"
@@ -67,7 +67,7 @@ const (
 	// ShootViewer is the Role in ShootNamespace that people are bound to. As a ClusterRole it could be bound in all namespaces, with their
 	// Secrets.
 	ShootViewer = "evidence-viewer"
-	// AnnotationStoredOf on a copy is the UID of the ConfigMap that it was copied from.
+	// AnnotationStoredOf on a copy of evidence in the shoot is the UID of the ConfigMap that it was copied from.
 	AnnotationStoredOf = v1alpha1.GroupName + "/evidence-of"
 )
 

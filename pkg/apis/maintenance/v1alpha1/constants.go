@@ -57,11 +57,11 @@ const ConditionUsed = "Used"
 
 // Reasons of ConditionUsed.
 const (
-	// ReasonUsed is that they do.
+	// ReasonUsed says that the limits count.
 	ReasonUsed = "Used"
-	// ReasonElsewhere is that nobody reads them there.
+	// ReasonElsewhere says that nobody reads limits in this namespace or under this name.
 	ReasonElsewhere = "Elsewhere"
-	// ReasonInvalid is that they cannot be read.
+	// ReasonInvalid says that the limits cannot be read.
 	ReasonInvalid = "Invalid"
 )
 

@@ -8,7 +8,7 @@ import "time"
 
 // Keys that people and machine-controller-manager use as well.
 const (
-	// AnnotationPreserve carries a request on a Node or a Machine (R1, R2). Its values are the Request constants.
+	// AnnotationPreserve carries a request on a Node or a Machine (R1, R2).
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
 	// AnnotationLastAppliedNodePreserveValue is written on a Machine: the request of its Node when it was last synced (R2).
 	AnnotationLastAppliedNodePreserveValue = "node.machine.sapcloud.io/last-applied-node-preserve-value"
@@ -44,7 +44,7 @@ const (
 	annotationPrefix = GroupName + "/"
 
 	// AnnotationTimeout on a Node or a Machine overrides, beside a request, the pool's timeout for that machine: a Go duration
-	// from MinMachinePreserveTimeout to what operators allow (R5).
+	// from 10s to what operators allow (R5).
 	AnnotationTimeout = annotationPrefix + "timeout"
 	// AnnotationForbidden on a Machine or a MachineDeployment is an operator's veto if it is "true": it ends and forbids
 	// every preservation there (R6).
@@ -67,7 +67,7 @@ const (
 	// AnnotationMaintenanceCordon on a Node is the record that a maintenance has cordoned it: the UID of the NodeMaintenance. It
 	// is no taint, because DaemonSets of drivers tolerate none that Kubernetes does not make them tolerate (M3).
 	AnnotationMaintenanceCordon = annotationPrefix + "maintenance-cordon"
-	// TaintMaintenance on a Node, with effect NoSchedule, is that record as earlier versions left it, with the UID as its value.
+	// TaintMaintenance on a Node, with effect NoSchedule, is AnnotationMaintenanceCordon as earlier versions left it, with the UID as its value.
 	// It is read and removed, and never written. It may go once no version that wrote it is in use.
 	TaintMaintenance = annotationPrefix + "maintenance"
 	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here

@@ -58,7 +58,7 @@ const (
 	PowerCycleNow = "now"
 )
 
-// Values of AnnotationPowerCyclePhase.
+// Values of AnnotationPowerCyclePhase, and reasons of ConditionPowerCycle.
 const (
 	// PowerCycleWaiting says that the host is asked to be power-cycled, and that something is in the way.
 	PowerCycleWaiting = "Waiting"
@@ -95,8 +95,11 @@ func ConditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *cor
 	return nil
 }
 
-// CauseRemediation says that AnnotationRemediation is on the machine (X10).
-const CauseRemediation = "remediation"
+// Values of AnnotationCause for power cycles.
+const (
+	// CauseRemediation says that AnnotationRemediation is on the machine (X10).
+	CauseRemediation = "remediation"
+)
 
 // ValidAutomatic says in words what the automatic of a pool's powerCycle may be.
 const ValidAutomatic = `true, false or "DryRun"`

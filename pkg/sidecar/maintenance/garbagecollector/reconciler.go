@@ -28,7 +28,7 @@ import (
 const (
 	// EventGarbageCollected says that a NodeMaintenance was deleted, because nobody had done so for too long.
 	EventGarbageCollected = "MaintenanceGarbageCollected"
-	// EventEnded says that one that was deleted waits for nobody any more, and for whom it did.
+	// EventEnded says that a NodeMaintenance that was deleted waits for nobody any more, and for whom it did.
 	EventEnded = "MaintenanceEnded"
 )
 
