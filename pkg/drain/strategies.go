@@ -57,7 +57,7 @@ func CompilePattern(pattern string) (*regexp.Regexp, int, error) {
 
 func checkPattern(pattern string) (*syntax.Regexp, int, error) {
 	if len(pattern) > maxPattern {
-		return nil, 0, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+		return nil, 0, fmt.Errorf("it has %d bytes, must have at most %d", len(pattern), maxPattern)
 	}
 	// No name has what classes of Unicode are for, each of which takes kilobytes.
 	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)

@@ -135,7 +135,7 @@ func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.Machi
 	}
 	if size := len(raw.Raw); size > maxSize {
 		err := field.TooLong(fldPath, nil, maxSize)
-		err.Detail = fmt.Sprintf("has %d bytes, may not have more than %d", size, maxSize)
+		err.Detail = fmt.Sprintf("has %d bytes, must have at most %d", size, maxSize)
 		return nil, err
 	}
 

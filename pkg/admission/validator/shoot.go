@@ -104,7 +104,7 @@ func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *c
 	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence.IsEnabled() {
 		return nil
 	}
-	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, the operators have not enabled evidence")
+	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, because the operators have not enabled evidence")
 }
 
 // forbiddenRetention returns an error if evidence is asked for that is to be kept for longer than operators allow.
@@ -117,7 +117,7 @@ func forbiddenRetention(config *preservation.MachinePreservationConfig, limits *
 	if retention <= longest {
 		return nil
 	}
-	return field.Invalid(fldPath.Child("evidence", "retention"), retention.String(), fmt.Sprintf("must be at most %s, the operators do not allow more", longest))
+	return field.Invalid(fldPath.Child("evidence", "retention"), retention.String(), fmt.Sprintf("must be at most %s, because the operators do not allow more", longest))
 }
 
 // refusal makes errors about fields a status with a cause for each of them, which kubectl prints on lines of their own.

@@ -172,7 +172,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 
 		enable(settings(7, "24h"))
-		const message = `spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6 for worker pool "worker-a", which is its maximum`
+		const message = `spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6, the maximum of worker pool "worker-a"`
 		Eventually(func(g Gomega) {
 			events := &eventsv1.EventList{}
 			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
