@@ -17,7 +17,7 @@ import (
 type Strategies struct {
 	// Disabled says that nothing is done with any pod (D9).
 	Disabled bool
-	// Timeout is how long a node may take to drain by itself, and ExpectedDrainTime how long a drain takes at best.
+	// Timeout is how long a node has to drain before strategies act, and ExpectedDrainTime how long a drain takes in the best case.
 	Timeout, ExpectedDrainTime time.Duration
 	// PDBForceDrainTimeout is how long PodDisruptionBudgets are respected beyond the expected time.
 	PDBForceDrainTimeout time.Duration

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remediation decides when the host of a failed machine is powered off and on again, and when its node is made
-// safe: pure functions of objects, settings and the time. It knows no kind of host.
+// Package remediation decides when the host of a failed machine is powered off and on again, and when its node is made safe. Its
+// functions are pure: they depend on objects, settings and the time. It knows no kind of host.
 package remediation
 
 import (

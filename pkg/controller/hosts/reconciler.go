@@ -106,7 +106,7 @@ func (r *Reconciler) release(ctx context.Context, namespace string, driver Drive
 	log.Info("Released a host that was off for too long, because no preservation controller is at work")
 	machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: off.Owner.Machine, UID: off.Owner.UID}}
 	r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventReasonReleased, eventActionRelease, "%s", brief.Note(fmt.Sprintf(
-		"The host %s/%s was to be off until %s. It is released by the extension, because no preservation controller is at work.",
+		"Host %s/%s should have been powered on by %s. The extension released it, because no preservation controller is running.",
 		off.Namespace, off.Name, off.Until.UTC().Format(time.RFC3339))))
 	return nil
 }

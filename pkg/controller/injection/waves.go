@@ -57,7 +57,7 @@ type Rollout struct {
 	Namespace string
 	// Difference is what the webhook would change.
 	Difference machinecontrollermanager.Difference
-	// Postponed is how long the webhook is not to be called at most, as it was called in vain.
+	// Postponed is how long the webhook is not to be called at most, because it was called in vain.
 	Postponed time.Duration
 	// ScaledDown is whether it is to have no pods, so that none is replaced.
 	ScaledDown bool

@@ -82,7 +82,7 @@ func (a *Actuator) endPowerCycles(ctx context.Context, namespace string, shoot *
 			return err
 		}
 	}
-	// The flag stays on a Deployment that is scaled down, as nobody writes it. Without settings nothing is begun anew with it.
+	// The flag stays on a Deployment that is scaled down, because nobody writes it. Without settings nothing is begun anew with it.
 	if shoot == nil || !v1beta1helper.HibernationIsEnabled(shoot) {
 		if err := a.waitForContainer(ctx, namespace, preservationcontroller.FlagPowerCycle, "hosts"); err != nil {
 			return err

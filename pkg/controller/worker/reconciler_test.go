@@ -227,7 +227,7 @@ var _ = Describe("Reconciler", func() {
 			configure(config)
 			reconcileWorker()
 			Expect([]*machinev1alpha1.MachineDeployment{get("md-1"), get("md-2")}).To(Equal(before))
-			Expect(recorder.Events).To(Receive(Equal("Warning InvalidConfiguration all shares stay what they are: " + message)))
+			Expect(recorder.Events).To(Receive(Equal("Warning InvalidConfiguration The shares are not updated, because the configuration is not valid: " + message)))
 		},
 		Entry("unknown field", `"foo":1`, `spec.providerConfig.foo: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("number above the maximum", `"machineControllerManager":{"autoPreserveFailedMax":7}`,

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure decides who empties the node of a preserved machine that has failed, and what is told of how that goes. It knows no
-// client and no clock.
+// Package failure decides who drains the node of a preserved machine that has failed, and what is reported about that drain. It
+// uses no client and no clock.
 package failure
 
 import (

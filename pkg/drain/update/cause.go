@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package update decides what is done on a node that machine-controller-manager drains because of an update of the shoot's workers, and
-// what is told of it. It knows no client and no clock.
+// Package update decides what happens on a node that machine-controller-manager drains because of an update of the shoot's
+// workers, and what is reported about that drain. It uses no client and no clock.
 package update
 
 import (

@@ -23,7 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
-// MaxErrors is of how many errors somebody is told at a time.
+// MaxErrors is how many errors are reported at a time.
 const MaxErrors = 10
 
 // MaxMaintenanceNamespaces is how many namespaces there may be in which maintenances count.
@@ -32,7 +32,7 @@ const MaxMaintenanceNamespaces = 32
 // percentage matches what the definition of MaintenanceOperatorConfigs has as a pattern.
 var percentage = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
-// Enough says whether there are more errors than somebody is told of, so that it is of no use to look for others.
+// Enough says whether there are more errors than are reported, so that it is no use to look for others.
 func Enough(allErrs field.ErrorList) bool {
 	return len(allErrs) > MaxErrors
 }

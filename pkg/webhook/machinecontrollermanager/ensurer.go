@@ -116,7 +116,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
-	// It is on when the access secret says so, as the permissions are there by then, and as long as operators allow it.
+	// It is on when the access secret says so, because the permissions are there by then, and as long as operators allow it.
 	var (
 		evidence       *preservation.Evidence
 		evidenceBudget int64

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodemaintenance brings the NodeMaintenances of each node forward: it prepares the node, hands it over, and takes
-// it back. All state is in objects.
+// Package nodemaintenance carries out the NodeMaintenances of each node: it prepares the node, hands it over, and takes it back.
+// All state is in objects.
 package nodemaintenance
 
 import (

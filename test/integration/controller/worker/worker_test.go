@@ -179,7 +179,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 			g.Expect(events.Items).To(ContainElement(MatchFields(IgnoreExtras, Fields{
 				"Type":      Equal("Warning"),
 				"Reason":    Equal("InvalidConfiguration"),
-				"Note":      Equal("all shares stay what they are: " + message),
+				"Note":      Equal("The shares are not updated, because the configuration is not valid: " + message),
 				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Extension"), "Name": Equal("machine-preservation")}),
 			})))
 
