@@ -48,7 +48,7 @@ func (f *situation) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
 	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
 }
 
-// until returns until when the machine is kept, zero if nobody can know.
+// until returns until when the machine is preserved, zero if nobody can know.
 func (f *situation) until() time.Time {
 	if f.as.Before.Target == nil {
 		return time.Time{}
@@ -94,7 +94,7 @@ func (c *change) say(sentences ...explain.Sentence) {
 	}
 }
 
-// ask returns what decides on a request to keep a machine.
+// ask returns what decides on a request to preserve a machine.
 func ask(request, done string) func(f situation, r *requestFlags) (change, error) {
 	return func(f situation, r *requestFlags) (change, error) {
 		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
@@ -152,7 +152,7 @@ func decideRelease(f situation, _ *requestFlags) (change, error) {
 		return change{}, fmt.Errorf("its machine is preserved because %s works on it. End that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
 	}
-	// Nobody asked on the node, or what is withdrawn there may not be all that keeps a machine which has failed.
+	// Nobody asked on the node, or what is withdrawn there may not be all that preserves a machine which has failed.
 	a, err = c.forbid(f)
 	if err == nil && a.After.Target != nil {
 		return change{}, fmt.Errorf("nothing was changed, because that preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
@@ -172,7 +172,7 @@ func decideForbid(f situation, _ *requestFlags) (change, error) {
 	return c, err
 }
 
-// forbid forbids to keep the machine. That is the end of one that has failed, and has to be confirmed.
+// forbid forbids preserving the machine. That is the end of one that has failed, and has to be confirmed.
 func (c *change) forbid(f situation) (*explain.Answer, error) {
 	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
 	a, err := f.ifAsked(*c.ask)
@@ -265,7 +265,7 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 	return c, nil
 }
 
-// isHeld says that the preservation controller has told until when the machine is kept: machine-controller-manager 0.62 tells
+// isHeld says that the preservation controller has told until when the machine is preserved: machine-controller-manager 0.62 tells
 // another time before.
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
@@ -286,7 +286,7 @@ func isReleased(node *corev1.Node) (bool, error) {
 	return node == nil || !isPreserved(node), nil
 }
 
-// shownUntil returns until when a node says that its machine is kept, zero if it does not.
+// shownUntil returns until when a node says that its machine is preserved, zero if it does not.
 func shownUntil(node *corev1.Node) time.Time {
 	c := preservation.PreservedCondition(node)
 	if c == nil {

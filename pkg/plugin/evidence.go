@@ -238,7 +238,7 @@ type storedEvidence struct {
 	items []metav1.PartialObjectMetadata
 }
 
-// readStored reads what is stored: in the shoot, or in the seed for who wants that.
+// readStored reads what is stored: in the shoot, or in the seed if that is wanted.
 func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
 	var (
 		s    *storedEvidence

@@ -29,7 +29,7 @@ var (
 	errLedgerDenied = errors.New("you may not read the failure history. Ask for ClusterRole view, or for the right to list machinefailures." + failuresv1alpha1.GroupName)
 )
 
-// readLedger reads the ledger of failures.
+// readLedger reads the failure history.
 func readLedger(ctx context.Context, shoot client.Reader) explain.Ledger {
 	list := &failuresv1alpha1.MachineFailureList{}
 	err := shoot.List(ctx, list)

@@ -72,7 +72,7 @@ func (k *kept) until() time.Time {
 }
 
 // places are how many failed machines of a pool and zone may be kept without being asked for, and are kept. Share and Free
-// are nil for who has no access to the seed.
+// are nil without access to the seed.
 type places struct {
 	Pool  string `json:"pool"`
 	Zone  string `json:"zone,omitempty"`

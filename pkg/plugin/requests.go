@@ -264,7 +264,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.anew && !r.dry():
 		before, err := told(ctx, shoot, f.node.Name, preservation.EventReleased)
 		if err != nil {
-			return fmt.Errorf("failed to list its Events, which tell when it is let go of: %w", err)
+			return fmt.Errorf("failed to list its Events, which say when it is released: %w", err)
 		}
 		if err := annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations()); err != nil {
 			return err
@@ -304,7 +304,7 @@ func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.S
 	return found, err
 }
 
-// ensure returns until when the node shows that the machine is kept, once that is the effect of what was written. It fails if that
+// ensure returns until when the node shows that the machine is preserved, once that is the effect of what was written. It fails if that
 // does not get so: operators may allow less than was asked for.
 func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (shown time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)

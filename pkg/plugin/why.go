@@ -62,7 +62,7 @@ func (o *Options) why(ctx context.Context, name, output string) error {
 	return o.printEither(output, page, page.String(), func(l string) bool { return !strings.HasPrefix(l, " ") })
 }
 
-// readThere reads what explains a machine, if it is there: the ledger knows those that are gone.
+// readThere reads what explains a machine, if it is there: the failure history knows those that are gone.
 func readThere(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
 	s, err := readExplained(ctx, from)
 	if err == nil || from.Seed != nil {

@@ -50,7 +50,7 @@ func (d *decision) advance() {
 	}
 }
 
-// stands says that the deadlines stand still because the host is being serviced (X18). The machine is kept meanwhile, and for a whole
+// stands says that the deadlines stand still because the host is being serviced (X18). The machine is preserved meanwhile, and for a whole
 // cycle after that. If all of it takes longer than MaxServicing, the cycle has failed: people are called, and the host is not touched
 // all the same.
 func (d *decision) stands() bool {
@@ -116,7 +116,7 @@ func (d *decision) deadline() (time.Time, string) {
 	return r.Since.Add(s.NodeStartup), missed
 }
 
-// hostError returns what the host's own controller says is wrong with it, as the end of a text (X20).
+// hostError returns what the controller of the host says is wrong with it, formatted for the end of a text (X20).
 func (d *decision) hostError() string {
 	if d.Host == nil || d.Host.Error == "" {
 		return ""
@@ -171,7 +171,7 @@ func (d *decision) powerOff() {
 	}
 }
 
-// mayPowerOff says that nothing has come in the way of a cycle since it began, and that the machine is kept for it. What has is
+// mayPowerOff says that nothing has come in the way of a cycle since it began, and that the machine is preserved for it. What has is
 // waited for again, except if somebody has taken our request back, so that the host may have been off: then it fails as soon as
 // the host is on.
 func (d *decision) mayPowerOff() bool {
@@ -235,7 +235,7 @@ func (d *decision) isSafe() bool {
 }
 
 // conclude ends a cycle. What asked for it until then has had its answer, also a request that was made anew in between: the
-// node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not kept any more (X10).
+// node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not preserved any more (X10).
 func (d *decision) conclude(phase, note string) {
 	d.Release = d.ownsHost()
 	again := d.stamp()

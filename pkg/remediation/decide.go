@@ -260,7 +260,7 @@ func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
 	return began
 }
 
-// prune removes what has had its time.
+// prune removes what has expired.
 func (d *decision) prune() {
 	if !d.asks {
 		if !d.now.Before(d.to.until) || d.to.phase == "" {
@@ -276,7 +276,7 @@ func (d *decision) prune() {
 }
 
 // takeNodeRequest puts the request of a Node on its Machine (X11). It is not acted upon before it is gone from the Node, so
-// that one that a shoot does not let go counts once.
+// that a request that a shoot does not remove counts once.
 func (d *decision) takeNodeRequest() {
 	if d.hasNodeRequest() && d.group.AllowNodes {
 		d.to.needs = true

@@ -93,7 +93,7 @@ func (d *decision) immovable() string {
 	return ""
 }
 
-// isKept says that the request keeps the machine: a hold would end the attempts to create one, and is not honoured otherwise.
+// isKept says that the request preserves the machine: a hold would end the attempts to create one, and is not honoured otherwise.
 func (d *decision) isKept() bool { return d.immovable() == "" }
 
 // isStopped says that a person, or operators, want the machine not to be kept, which ends a cycle as well (X10, X14).
@@ -101,7 +101,7 @@ func (d *decision) isStopped() bool {
 	return d.group.Forbids(d.Machine) || preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
 }
 
-// isClaimed says that the machine is kept because of the cycle, as is written on it (X10).
+// isClaimed says that the machine is preserved because of the cycle, as is written on it (X10).
 func (d *decision) isClaimed() bool {
 	kept := preservation.ReadRecord(d.Machine)
 	return kept != nil && slices.ContainsFunc(kept.Claims, func(c preservation.Claim) bool {

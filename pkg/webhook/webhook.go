@@ -58,7 +58,7 @@ func New(mgr manager.Manager, name string, mutator extensionswebhook.Mutator, ob
 }
 
 // failOpen allows what the handler inside refuses. failurePolicy Ignore is not enough: it is about webhooks that do not
-// answer, while an answer that says no, as it is made of an error or a panic, is obeyed.
+// answer, while an answer that says no, because it is made of an error or a panic, is obeyed.
 type failOpen struct {
 	admission.Handler
 	failures prometheus.Counter

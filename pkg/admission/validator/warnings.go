@@ -27,7 +27,7 @@ import (
 )
 
 // firstWithPreservation is the version of Gardener that comes with machine-controller-manager 0.62 and does not wait for
-// machines that are kept.
+// preserved machines.
 const firstWithPreservation = "1.147.0"
 
 // warnings returns what the owner of a Shoot should know about a valid configuration. Each names the field, its value where
@@ -213,7 +213,7 @@ func (w *collector) ofDrainStrategies() {
 	}
 }
 
-// ofNodeMaintenance warns of limits that let nothing or everything happen, and of machines that are not kept for as long as
+// ofNodeMaintenance warns of limits that let nothing or everything happen, and of machines that are not preserved for as long as
 // they may be worked on.
 func (w *collector) ofNodeMaintenance() {
 	maintenance := w.config.NodeMaintenance

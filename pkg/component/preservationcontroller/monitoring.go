@@ -234,7 +234,7 @@ func alerts() []monitoringv1.Rule {
 			"A NodeMaintenance has had node {{ $labels.node }} for longer than the maxNodeMaintenanceTime of the shoot, because its requestor has failed, an "+
 				"additional requestor has not released it, or it may not be deleted. The node takes a slot that other maintenances may wait for.",
 		),
-		// By then, the machines are kept no longer unless the shoot says so.
+		// By then, the machines are no longer preserved, unless the shoot says so.
 		alert("MachinePreservationMaintenanceUnfinished", everybody, "1d",
 			`machine_preservation_node_maintenances{phase=~"Ready|RequestorFailed"} > 0`+
 				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1d]) > 0`,

@@ -38,7 +38,7 @@ type Container struct {
 }
 
 // Check returns that the container is missing, not as it should be or not ready. One of another version or configuration of
-// the extension works, and is replaced when it is its turn. Without a machine-controller-manager, and while it is scaled
+// the extension works, and is replaced later. Without a machine-controller-manager, and while it is scaled
 // down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	if !controlplane.IsSupported(namespace) {

@@ -81,8 +81,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next.Sub(now)}, nil
 }
 
-// release releases a host, unless it is being serviced (X18), or a preservation controller is at work. That is read right before, as
-// it may have come back; should it do so after, both release the same host, which does no harm.
+// release releases a host, unless it is being serviced (X18), or a preservation controller is at work. That is read right before, because
+// the preservation controller may have come back. If it comes back after that, both release the same host, which does no harm.
 func (r *Reconciler) release(ctx context.Context, namespace string, driver Driver, off *Off) error {
 	log := logf.FromContext(ctx).WithValues("host", off.String(), "until", off.Until)
 	if driver == nil { // the hosts cannot be reached

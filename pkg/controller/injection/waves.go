@@ -73,7 +73,7 @@ type Rollout struct {
 	deployment *appsv1.Deployment
 }
 
-// IsOutdated returns whether it has a container that is to be replaced when it is its turn.
+// IsOutdated returns whether it has a container that is to be replaced later.
 func (r *Rollout) IsOutdated() bool {
 	return !r.ScaledDown && (r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken)
 }

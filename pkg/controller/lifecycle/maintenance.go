@@ -35,7 +35,7 @@ const eventActionDeploy = "Deploy"
 // deployWithMaintenance deploys the preservation controller, and the API of NodeMaintenances where the Shoot has it enabled.
 //
 // Enabling and disabling need the shoot's API server. That the ManagedResource with the API is there is the record that it was
-// enabled: it comes after the look for who else has brought the API, and goes after what is in progress was set back. What
+// enabled: it comes after the check whether something else has brought the API, and goes after what is in progress was set back. What
 // begins or ends while the shoot hibernates goes on when it has woken up, as gardenlet has the Extension reconciled then.
 //
 // What is not valid enables nothing, as nodes would be given away within limits that nobody has set, and disables nothing.

@@ -167,7 +167,7 @@ func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, deci
 	})
 }
 
-// Forget lets go of the failures of a MachineDeployment that is gone.
+// Forget drops the failures of a MachineDeployment that is gone.
 func (r *Reconciler) Forget(deployment, _ string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

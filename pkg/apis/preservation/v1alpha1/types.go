@@ -55,8 +55,8 @@ type Failures struct {
 }
 
 // Evidence is what is stored about a machine that has failed and is preserved: the machine and the objects that it belongs to,
-// its node, the pods and other objects on the node, and their Events, as the API servers have them. Operators read evidence in
-// the seed. Users whom the shoot owner allows to do so read it in the shoot.
+// its node, the pods and other objects on the node, and their Events, in the form in which the API servers return them.
+// Operators read evidence in the seed. Users whom the shoot owner allows to do so read it in the shoot.
 type Evidence struct {
 	// Enabled says whether evidence is stored. If it is set to false, stored evidence is deleted. Defaults to false.
 	// +optional

@@ -99,7 +99,7 @@ func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, sinc
 	if run := executor.Apply(ctx, r.Shoot, intent.Write{Before: nm, After: after, Lock: true}); !run.Written(nm) {
 		return run.Err()
 	}
-	logf.FromContext(ctx).Info("Ended a NodeMaintenance that nobody let go of", "since", since, "phase", domain.PhaseOf(nm))
+	logf.FromContext(ctx).Info("Ended a NodeMaintenance that was not released in time", "since", since, "phase", domain.PhaseOf(nm))
 	waitsFor := "its requestor has failed"
 	if !domain.RequestorFailed(nm) {
 		waitsFor = "its additional requestors have not released it"

@@ -62,7 +62,7 @@ type Reconciler struct {
 	Executor Executor
 	// Namespaces are those from which objects are taken.
 	Namespaces domain.Namespaces
-	// Preservation is how machines are kept, without what is of a single MachineDeployment.
+	// Preservation is how machines are preserved, without what is of a single MachineDeployment.
 	Preservation preservation.Group
 	Clock        clock.PassiveClock
 	Recorder     events.EventRecorder
