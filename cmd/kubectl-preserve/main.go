@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// kubectl-preserve is a plugin of kubectl for people who keep machines that failed.
+// kubectl-preserve is a plugin of kubectl for people who preserve failed machines.
 package main
 
 import (

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// The machine-preservation-controller runs beside machine-controller-manager in the control plane of a shoot and keeps
+// The machine-preservation-controller runs beside machine-controller-manager in the control plane of a shoot and preserves
 // failed machines for a limited time.
 package main
 

@@ -31,7 +31,7 @@ const (
 type Progress struct {
 	// Evicted pods were asked to go in this step; Waiting ones have been asked before and are still there.
 	Evicted, Waiting int
-	// Forced pods were deleted without waiting for the kubelet, as the drain timeout has passed. ForcedWithVolumes are those
+	// Forced pods were deleted without waiting for the kubelet, because the drain timeout has passed. ForcedWithVolumes are those
 	// among them that have volumes on a node that does not answer.
 	Forced, ForcedWithVolumes int
 	// Returned pods came back after others of their owner were deleted by force. They have their grace period, and Again are
@@ -41,12 +41,12 @@ type Progress struct {
 	NewReturns []string
 	// Finalizing are pods that were deleted by force and that their finalizers keep, named with these: sorted, at most 100.
 	Finalizing []string
-	// Kept pods have volumes on a node that does not answer: they are left alone, as the VM may still be running them.
+	// Kept pods have volumes on a node that does not answer: they are left alone, because the VM may still be running them.
 	Kept int
 	// BlockedBy says for each pod that could not be removed why, for example by which PodDisruptionBudget: sorted, without
 	// duplicates, at most 100, each with at most 128 printable characters of what the shoot answered.
 	BlockedBy []string
-	// Partial says that the node has further pods than those told of here: a step that runs out of time leaves them to the
+	// Partial says that the node has further pods than those counted here: a step that runs out of time leaves them to the
 	// next one.
 	Partial bool
 	// Incomplete says which pods could not be dealt with, nil for none.
@@ -74,7 +74,7 @@ func (p Progress) String() string {
 		{p.Forced, "deleted by force"},
 		{p.ForcedWithVolumes, "of them with volumes that the VM may still use"},
 		{p.Returned, "came back after others of their owner were deleted by force"},
-		{p.Kept, "kept as they use volumes and the VM may still run them"},
+		{p.Kept, "kept, because they use volumes and the VM may still run them"},
 	} {
 		if part.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.text))
@@ -91,7 +91,7 @@ func (p Progress) String() string {
 		clauses = append(clauses, "blocked: "+strings.Join(brief.First(p.BlockedBy, maxNamed), "; "))
 	}
 	if p.Partial {
-		clauses = append(clauses, "others are dealt with in turn")
+		clauses = append(clauses, "other pods follow")
 	}
 	if len(clauses) == 0 {
 		return "Pods: none."

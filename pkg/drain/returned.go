@@ -90,6 +90,6 @@ func (d Deletions) Note(actions []Action, now time.Time) (owners []string) {
 
 // ReturnsText says, for the one Event on all of them, whose pods came back.
 func ReturnsText(owners []string) string {
-	return fmt.Sprintf("Pods came back after they were deleted by force. They are asked to go again, with their grace period, at growing intervals of up to %s: pods of %s",
+	return fmt.Sprintf("Pods came back after they were deleted by force. They are deleted again, with their grace period, at growing intervals of up to %s: pods of %s",
 		maxReturn, strings.Join(brief.First(owners, maxNamed), ", "))
 }

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain decides how nodes are emptied: what is to be done with which pod and when to look again (D12), and what is told of it.
-// It knows no client and no clock.
+// Package drain decides how nodes are drained: what happens to which pod, when to look again (D12), and what is reported. It
+// uses no client and no clock.
 package drain
 
 import (
@@ -38,7 +38,7 @@ func (o Options) Policy() Policy {
 }
 
 // ErrNotReached is the error of an action that there was no time left for.
-var ErrNotReached = errors.New("others took too long to be answered")
+var ErrNotReached = errors.New("earlier calls took too long")
 
 // Step is a step of the drain of a failed node. It is not for concurrent use.
 type Step struct {

@@ -17,7 +17,7 @@ import (
 type Strategies struct {
 	// Disabled says that nothing is done with any pod (D9).
 	Disabled bool
-	// Timeout is how long a node may take to drain by itself, and ExpectedDrainTime how long a drain takes at best.
+	// Timeout is how long a node has to drain before strategies act, and ExpectedDrainTime how long a drain takes in the best case.
 	Timeout, ExpectedDrainTime time.Duration
 	// PDBForceDrainTimeout is how long PodDisruptionBudgets are respected beyond the expected time.
 	PDBForceDrainTimeout time.Duration
@@ -57,7 +57,7 @@ func CompilePattern(pattern string) (*regexp.Regexp, int, error) {
 
 func checkPattern(pattern string) (*syntax.Regexp, int, error) {
 	if len(pattern) > maxPattern {
-		return nil, 0, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+		return nil, 0, fmt.Errorf("it has %d bytes, must have at most %d", len(pattern), maxPattern)
 	}
 	// No name has what classes of Unicode are for, each of which takes kilobytes.
 	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)

@@ -166,8 +166,8 @@ var situations = map[string]situation{
 	"never-joined": {machine: []MachineOption{Phase(machinev1alpha1.MachinePending, now.Add(-10*time.Minute)), Created(now.Add(-10 * time.Minute)), NeverJoined,
 		func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }}, noNode: true},
 	"recovered": {machine: append(held("auto"), Phase(running, now)), node: append(heldNode("Drained", "Preserved node drained successfully. "), Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))},
-	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. "),
-		shown("when-failed", "PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
+	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept, because they use volumes and the VM may still run them. "),
+		shown("when-failed", "PodsKept", "Preserved node drained successfully. Pods: 1 kept, because they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
 	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(NoteMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
 		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("maintenance", "Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
 		change: func(s *observed.Snapshot) {

@@ -52,7 +52,7 @@ func (d *decision) stay(nm *v1alpha1.NodeMaintenance, phase, message string) {
 		case done:
 			d.setPhase(nm, phase, message, progress)
 		case left != "":
-			d.setPhase(nm, phase, message+" It was not cordoned for a while, and is drained again. "+left, progress)
+			d.setPhase(nm, phase, message+" The node was not cordoned for a while, and is drained again. "+left, progress)
 		}
 	}
 }
@@ -68,5 +68,5 @@ func (d *decision) handOver(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.No
 
 // opened says that the node is open, and until when.
 func (d *decision) opened() string {
-	return "Somebody else has uncordoned the node, which is cordoned again at " + formatTime(d.CordonAfter) + "."
+	return "Somebody else has uncordoned the node. It is cordoned again at " + formatTime(d.CordonAfter) + "."
 }

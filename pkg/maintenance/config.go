@@ -26,11 +26,11 @@ func UsedCondition(config *v1alpha1.MaintenanceOperatorConfig, now time.Time) me
 		Type: v1alpha1.ConditionUsed, Status: metav1.ConditionFalse, ObservedGeneration: config.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
 	if !IsConfig(config) {
-		c.Reason, c.Message = v1alpha1.ReasonElsewhere, fmt.Sprintf("Nobody reads this object. The limits are those of %s/%s, and are set in the Shoot.", v1alpha1.ConfigNamespace, v1alpha1.ConfigName)
+		c.Reason, c.Message = v1alpha1.ReasonElsewhere, fmt.Sprintf("This object has no effect. The limits are those of %s/%s. Set them in the Shoot.", v1alpha1.ConfigNamespace, v1alpha1.ConfigName)
 	} else if _, err := LimitsOf(&config.Spec, 1); err != nil {
-		c.Reason, c.Message = v1alpha1.ReasonInvalid, "Nothing is scheduled with these limits: "+brief.Cut(strings.ReplaceAll(err.Error(), "\n", "; "))+"."
+		c.Reason, c.Message = v1alpha1.ReasonInvalid, "No maintenance is scheduled, because the limits are not valid: "+brief.Cut(strings.ReplaceAll(err.Error(), "\n", "; "))+"."
 	} else {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonUsed, "These limits count."
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonUsed, "These limits apply."
 	}
 	return c
 }

@@ -52,9 +52,9 @@ type Hold struct {
 func (h Hold) describe() string {
 	switch {
 	case !h.Until.IsZero():
-		return " If the node fails, its machine is kept until " + formatTime(h.Until) + "."
+		return " If the node fails, its machine is preserved until " + formatTime(h.Until) + "."
 	case h.Why != "":
-		return " If the node fails, the maintenance does not keep its machine, because " + h.Why + "."
+		return " If the node fails, the maintenance does not preserve its machine, because " + h.Why + "."
 	}
 	return ""
 }
@@ -249,11 +249,11 @@ func (d *decision) refusal(nm *v1alpha1.NodeMaintenance, underWay bool) string {
 		return "Node " + brief.Cut(nm.Spec.NodeName) + " does not exist."
 	}
 	if !d.Namespaces.take(nm.Namespace) {
-		return "Maintenances are not taken from this namespace."
+		return "NodeMaintenances in this namespace have no effect, because nodeMaintenance.namespaces of the Shoot does not name it."
 	}
 	if !underWay {
 		if err := Validate(&nm.Spec); err != nil {
-			return "Nothing is done: " + strings.ReplaceAll(err.Error(), "\n", "; ") + "."
+			return "Nothing is done, because the spec is not valid: " + strings.ReplaceAll(err.Error(), "\n", "; ") + "."
 		}
 	}
 	return d.Machine.obstacle(underWay)
@@ -322,7 +322,7 @@ func wantsCordon(nm *v1alpha1.NodeMaintenance) bool { return ptr.Deref(nm.Spec.C
 func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) bool {
 	conditions := map[corev1.NodeConditionType]string{}
 	if len(planned) > 0 {
-		conditions[ConditionMaintenancePlanned] = describe(planned[0]) + " waits for its turn."
+		conditions[ConditionMaintenancePlanned] = describe(planned[0]) + " waits to begin."
 	}
 	phase := ""
 	if current != nil {
@@ -337,7 +337,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons:
 			// what is done because of a cordon that has vanished must not change them.
 			if drainsAgain(current) {
-				conditions[ConditionDrained] = name + " has drained the node, and evicts pods again that got in while it was not cordoned."
+				conditions[ConditionDrained] = name + " has drained the node, and evicts pods that came to the node while it was not cordoned."
 			} else if current.Spec.DrainSpec != nil {
 				conditions[ConditionDrained] = name + " has drained the node."
 			}
@@ -403,7 +403,7 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 
 const (
 	messageReady  = "The node is ready for the requestor."
-	messageFailed = "The requestor has failed. The node is kept until condition RequestorFailed is cleared, or for as long as operators allow."
+	messageFailed = "The requestor has failed. The node stays under maintenance until the condition RequestorFailed is cleared, or for as long as the operators allow."
 )
 
 // setPhase writes a phase with a message, and the status as edited.

@@ -287,7 +287,7 @@ var _ = Describe("Decide", func() {
 		Entry("more requestors than the resource definition should have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) {
 			nm.Spec.AdditionalRequestors = make([]string, v1alpha1.MaxAdditionalRequestors+1)
 		}, "spec.additionalRequestors has more than 100 entries"),
-		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "not taken from this namespace"),
+		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "in this namespace have no effect"),
 		Entry("no machine", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Missing = true }, "no Machine"),
 		Entry("a machine that is on its way out", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Terminating = true }, "being terminated"),
 		Entry("an update in place", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.UpdatedInPlace = true }, "updated in place"),
@@ -553,7 +553,7 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"EvictionPods": BeEquivalentTo(1), "DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
 				Expect(w.events).To(ContainElement(HavePrefix("MaintenanceCordonVanished: ")))
 				Expect(w.nodeConditions()).To(Equal(before), "machine-controller-manager looks at each change of them, and uncordons")
-				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", ContainSubstring("again")))))
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", ContainSubstring("while it was not cordoned")))))
 
 				w.Pods = w.Pods[1:]
 				w.after(5 * time.Second)
@@ -830,7 +830,7 @@ var _ = Describe("Decide", func() {
 			w.Pods, w.Refused, w.EvictAfter = w.Pods[1:], []string{"namespace shop: budget web"}, w.now.Add(time.Second)
 			w.run()
 			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 4, EvictionPods: 3, DrainProgress: 33, WaitForEviction: []string{"shop/b", "shop/c"}})))
-			Expect(w.message(nm)).To(Equal("Draining since 2026-03-01T12:00:00Z. Left: shop/b, shop/c. In the way: namespace shop: budget web."))
+			Expect(w.message(nm)).To(Equal("Draining since 2026-03-01T12:00:00Z. Pods left: shop/b, shop/c. Blocked by: namespace shop: budget web."))
 			Expect(w.evicted).To(BeEmpty())
 			Expect(w.last.Next).To(Equal(w.EvictAfter))
 			w.after(time.Second)
@@ -850,16 +850,16 @@ var _ = Describe("Decide", func() {
 			Expect(w.events).NotTo(ContainElement(HavePrefix("MaintenanceDrainTimedOut")))
 			w.Pods = w.Pods[1:]
 			w.after(time.Nanosecond)
-			Expect(w.events).To(ContainElement("MaintenanceDrainTimedOut: The node is not drained after 1m0s, which is tried anew. Left: shop/b. In the way: namespace shop: budget web."))
+			Expect(w.events).To(ContainElement("MaintenanceDrainTimedOut: The node is not drained after 1m0s, and the drain is retried. Pods left: shop/b. Blocked by: namespace shop: budget web."))
 			Expect(w.phase(nm)).To(Equal("Draining"))
 			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 1, EvictionPods: 1, WaitForEviction: []string{"shop/b"}})))
-			Expect(w.message(nm)).To(HavePrefix("Draining since 2026-03-01T12:00:00Z, tried anew at 2026-03-01T12:01:00Z. Left: shop/b."))
+			Expect(w.message(nm)).To(HavePrefix("Draining since 2026-03-01T12:00:00Z, retried at 2026-03-01T12:01:00Z. Pods left: shop/b."))
 			Expect(w.evicted).To(ConsistOf("b"))
 			told := len(w.events)
 			w.after(50 * time.Second)
 			Expect(w.events).To(HaveLen(told))
 			w.after(11 * time.Second)
-			Expect(w.message(nm)).To(ContainSubstring("tried anew at 2026-03-01T12:02:01Z"))
+			Expect(w.message(nm)).To(ContainSubstring("retried at 2026-03-01T12:02:01Z"))
 			Expect(w.events).To(HaveLen(told), "it was told just now")
 			for range 3 {
 				w.after(61 * time.Second)
@@ -871,7 +871,7 @@ var _ = Describe("Decide", func() {
 			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))}))
 			w := scheduled(nm, podOf("a", going))
 			w.after(2 * time.Minute)
-			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a."), "its node answers")
+			Expect(w.message(nm)).To(HaveSuffix("Pods left: shop/a."), "its node answers")
 			w = newWorld(nm)
 			builder.NotReady(w.Node)
 			nm.Status, nm.Annotations, nm.Finalizers = v1alpha1.NodeMaintenanceStatus{}, nil, nil
@@ -879,20 +879,20 @@ var _ = Describe("Decide", func() {
 			w.run()
 			w.schedule(nm)
 			w.run()
-			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a, shop/b."))
+			Expect(w.message(nm)).To(HaveSuffix("Pods left: shop/a, shop/b."))
 			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
 			w.after(time.Minute)
-			Expect(w.message(nm)).To(HaveSuffix("In the way: shop/a (its node does not answer), shop/b (its node does not answer)."))
+			Expect(w.message(nm)).To(HaveSuffix("Blocked by: shop/a (its node does not answer), shop/b (its node does not answer)."))
 			Expect(w.evicted).To(BeEmpty())
 		})
 
 		It("M5, D6: should name pods that do not end with the finalizers that keep them", func() {
 			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))}))
 			w := scheduled(nm, podOf("a", going, func(p *drain.Pod) { p.Finalizers = []string{"acme.com/backup"} }))
-			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a."))
+			Expect(w.message(nm)).To(HaveSuffix("Pods left: shop/a."))
 			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
 			w.after(time.Minute)
-			Expect(w.message(nm)).To(HaveSuffix("In the way: shop/a (acme.com/backup)."))
+			Expect(w.message(nm)).To(HaveSuffix("Blocked by: shop/a (acme.com/backup)."))
 			Expect(w.evicted).To(BeEmpty())
 		})
 
@@ -966,7 +966,7 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.phase(nm)).To(Equal("RequestorFailed"))
 			Expect(meta.IsStatusConditionTrue(w.get(nm).Status.Conditions, "Ready")).To(BeFalse())
-			Expect(meta.FindStatusCondition(w.get(nm).Status.Conditions, "Ready").Message).To(HaveSuffix("is cleared, or for as long as operators allow."))
+			Expect(meta.FindStatusCondition(w.get(nm).Status.Conditions, "Ready").Message).To(HaveSuffix("is cleared, or for as long as the operators allow."))
 			w.delete(nm)
 			w.run()
 			Expect(w.get(nm)).NotTo(BeNil())
@@ -1181,7 +1181,7 @@ var _ = Describe("Decide", func() {
 		Expect(w.Node).To(beCordonedFor(nm))
 		Expect(w.phase(nm)).To(Equal("Ready"))
 		Expect(w.phase(alien)).To(Equal("Pending"))
-		Expect(w.message(alien)).To(ContainSubstring("not taken from this namespace"))
+		Expect(w.message(alien)).To(ContainSubstring("in this namespace have no effect"))
 		Expect(w.get(alien).Finalizers).To(BeEmpty())
 		w.delete(nm)
 		w.run()

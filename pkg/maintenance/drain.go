@@ -31,7 +31,7 @@ func (d *decision) wait(nm *v1alpha1.NodeMaintenance) {
 	}
 	selector, err := waitSelector(spec)
 	if err != nil {
-		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Nothing is done: "+err.Error()+".", nil)
+		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Nothing is done, because the spec is not valid: "+err.Error()+".", nil)
 		return
 	}
 	since, ok := d.timeOn(nm, v1alpha1.AnnotationWaitStartTime)
@@ -86,7 +86,7 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	case left != "":
 		message := left
 		if began, attempt, ok := drainTimes(nm); ok && attempt.After(began) {
-			message = fmt.Sprintf("Draining since %s, tried anew at %s. %s", formatTime(began), formatTime(attempt), left)
+			message = fmt.Sprintf("Draining since %s, retried at %s. %s", formatTime(began), formatTime(attempt), left)
 		} else if ok {
 			message = fmt.Sprintf("Draining since %s. %s", formatTime(began), left)
 		}
@@ -100,7 +100,7 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 	spec := nm.Spec.DrainSpec
 	filter, err := newFilter(spec)
 	if err != nil {
-		return "Nothing is done: " + err.Error() + ".", nil, false
+		return "Nothing is done, because the spec is not valid: " + err.Error() + ".", nil, false
 	}
 	began, attempt, ok := drainTimes(nm)
 	if !ok || began.After(d.now) || attempt.After(d.now) {
@@ -123,7 +123,7 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 		case d.now.Before(looked):
 			d.wake(looked)
 		case d.PodsUnread: // why is another text each time, which would be written each time
-			return "Nobody knows whether pods are left, because they cannot be listed.", nil, false
+			return "It is not known whether pods are left, because they cannot be listed.", nil, false
 		case !d.PodsLive:
 			d.ReadPods = true
 		default:
@@ -139,9 +139,9 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, nil, drain.EvictionPolicy(timeout))
 	obstacles := slices.Concat(blocked, d.stuck(selected), d.Refused)
 	if failed && timeout > 0 {
-		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
+		note := fmt.Sprintf("The node is not drained after %s, and the drain is retried. Pods left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
 		if len(obstacles) > 0 {
-			note += " In the way: " + first(obstacles) + "."
+			note += " Blocked by: " + first(obstacles) + "."
 		}
 		if told := attempt.Sub(began) / timedOutInterval; attempt.Equal(began) || d.now.Sub(began)/timedOutInterval > told {
 			d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
@@ -149,9 +149,9 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 		d.startDrain(nm, began)
 		return "", nil, false
 	}
-	left = "Left: " + first(keysOf(selected)) + "."
+	left = "Pods left: " + first(keysOf(selected)) + "."
 	if len(obstacles) > 0 {
-		left += " In the way: " + first(obstacles) + "."
+		left += " Blocked by: " + first(obstacles) + "."
 	}
 
 	if timeout > 0 && !next.IsZero() {

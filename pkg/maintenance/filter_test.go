@@ -106,9 +106,9 @@ var _ = Describe("M5, M17: filters", func() {
 		Expect(w.evicted).To(Equal(evicted))
 		Expect(w.phase(nm)).To(Equal("Draining"))
 		if blocked == "" {
-			Expect(w.message(nm)).NotTo(ContainSubstring("In the way"))
+			Expect(w.message(nm)).NotTo(ContainSubstring("Blocked by"))
 		} else {
-			Expect(w.message(nm)).To(ContainSubstring("Left: shop/p, shop/q. In the way: " + blocked))
+			Expect(w.message(nm)).To(ContainSubstring("Pods left: shop/p, shop/q. Blocked by: " + blocked))
 		}
 	},
 		Entry("as many resources as are looked at", asking("q", resourceNames("a", 64)...), []string{"p"}, ""),
@@ -126,7 +126,7 @@ var _ = Describe("M5, M17: filters", func() {
 		nm = maintenance("a", draining(filtersOf(found)))
 		w := scheduled(nm, asking("p", found), going)
 		Expect(w.evicted).To(HaveExactElements("p"))
-		Expect(w.message(nm)).To(ContainSubstring("Left: shop/p, shop/q."))
+		Expect(w.message(nm)).To(ContainSubstring("Pods left: shop/p, shop/q."))
 	})
 
 	It("M5, M17: should look at each name once in a round, however many pods have it", func() {

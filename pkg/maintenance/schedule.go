@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maintenance decides which NodeMaintenances are scheduled, and what is due for those of one node. It depends on
-// nothing but its arguments: no client, no clock.
+// Package maintenance decides which NodeMaintenances are scheduled, and what is due for the NodeMaintenances of a node. It
+// depends only on its arguments: it uses no client and no clock.
 package maintenance
 
 import (

@@ -57,7 +57,7 @@ func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) []intent.Writ
 	if InProgress(nm) && nm.DeletionTimestamp == nil {
 		after := nm.DeepCopy()
 		clearProgress(&after.Status)
-		SetPhase(&after.Status, v1alpha1.PhasePending, "Maintenances are switched off.", nm.Generation, now)
+		SetPhase(&after.Status, v1alpha1.PhasePending, "Node maintenance is disabled.", nm.Generation, now)
 		writes = append(writes, intent.Write{Before: nm, After: after, Status: true, Lock: true})
 	}
 	if slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {

@@ -34,13 +34,14 @@ import (
 // gatherTimeout is how long evidence is gathered. With writing it, that is a minute at most.
 const gatherTimeout = 55 * time.Second
 
-const evidenceLong = `Gather what is known of a node and its machine into a file, while it can be had.
+const evidenceLong = `Gather what is known about a node and its machine into a file, as long as it is there.
 
-The file is a tar.gz. Read its index.md first: it tells in plain words what happened. With --seed-namespace, operators get what the
-seed knows as well, and may name a machine whose node is gone or has never joined.
+The file is a tar.gz. Read its index.md first: it says in plain words what happened. With --seed-namespace, operators also get what
+the seed knows, and can name a machine whose node is gone or has never joined.
 
-It takes a minute at most. What cannot be had is left out, and the file says why. It holds no Secrets, no values of environment
-variables, and no command lines of pods. It does hold names, addresses, Events and logs: look at it before you pass it on.`
+The command takes a minute at most. What it cannot get is left out, and the file says why. The file contains no Secrets, no values
+of environment variables, and no command lines of pods. It does contain names, addresses, Events and logs: look at it before you
+share it.`
 
 const evidenceExamples = `  # What your rights in the shoot let you see, into evidence-<node>-<time>.tar.gz
   kubectl preserve evidence NODE
@@ -68,7 +69,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	e := &evidenceOptions{Options: o}
 	cmd := &cobra.Command{
 		Use:               "evidence NODE",
-		Short:             "Gather what is known of a node and its machine into a file",
+		Short:             "Gather what is known about a node and its machine into a file",
 		Long:              evidenceLong,
 		Example:           evidenceExamples,
 		Args:              named("evidence NODE", 1),
@@ -81,8 +82,8 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&e.output, "output", "o", "", "File to write, - for the standard output (default evidence-<name>-<time>.tar.gz)")
 	e.maxSize.Quantity = *resource.NewQuantity(evidence.DefaultMaxSize, resource.BinarySI)
-	flags.Var(&e.maxSize, "max-size", "How large the file may get: logs are cut first, from their beginning")
-	flags.BoolVar(&e.stored, "stored", false, "Take what was stored when the machine failed, and gather nothing")
+	flags.Var(&e.maxSize, "max-size", "Maximum size of the file. Logs are cut first, from their beginning")
+	flags.BoolVar(&e.stored, "stored", false, "Write what was stored when the machine failed, and gather nothing")
 	cmd.MarkFlagsMutuallyExclusive("max-size", "stored")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "list",
@@ -224,7 +225,7 @@ func (o *evidenceOptions) write(archive []byte) error {
 	return err
 }
 
-// errStoredDenied says who may read what is stored in the shoot.
+// errStoredDenied says which Role allows reading what is stored in the shoot.
 var errStoredDenied = fmt.Errorf("you may not read the evidence that is stored in the shoot: ask its owner to bind you to Role %s in namespace %s", retention.ShootViewer, retention.ShootNamespace)
 
 // storedEvidence is what was stored when machines failed.
@@ -237,7 +238,7 @@ type storedEvidence struct {
 	items []metav1.PartialObjectMetadata
 }
 
-// readStored reads what is stored: in the shoot, or in the seed for who wants that.
+// readStored reads what is stored: in the shoot, or in the seed if that is wanted.
 func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
 	var (
 		s    *storedEvidence
@@ -264,7 +265,7 @@ func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
 	return s, nil
 }
 
-// errorOf returns what an error means to who has it.
+// errorOf returns what an error means to the user.
 func (s *storedEvidence) errorOf(err error) error {
 	if s.isShoot && apierrors.IsForbidden(err) {
 		return errStoredDenied

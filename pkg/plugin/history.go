@@ -25,11 +25,11 @@ import (
 const maxRepeats = 10
 
 var (
-	errNoLedger     = errors.New("the shoot has no ledger of failures: it needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not switched it off")
-	errLedgerDenied = errors.New("you may not read the ledger of failures: ask for ClusterRole view, or for the right to list machinefailures." + failuresv1alpha1.GroupName)
+	errNoLedger     = errors.New("the shoot has no failure history. It needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not disabled it")
+	errLedgerDenied = errors.New("you may not read the failure history. Ask for ClusterRole view, or for the right to list machinefailures." + failuresv1alpha1.GroupName)
 )
 
-// readLedger reads the ledger of failures.
+// readLedger reads the failure history.
 func readLedger(ctx context.Context, shoot client.Reader) explain.Ledger {
 	list := &failuresv1alpha1.MachineFailureList{}
 	err := shoot.List(ctx, list)
@@ -39,7 +39,7 @@ func readLedger(ctx context.Context, shoot client.Reader) explain.Ledger {
 	case apierrors.IsForbidden(err):
 		err = errLedgerDenied
 	case err != nil:
-		err = fmt.Errorf("failed to read the ledger of failures: %w", err)
+		err = fmt.Errorf("failed to read the failure history: %w", err)
 	}
 	return explain.Ledger{Entries: list.Items, Missing: err}
 }
@@ -52,11 +52,11 @@ func newHistoryCommand(o *Options) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "history [NODE|MACHINE]",
-		Short: "Show which machines have failed, and what of that more than once",
-		Long: `Show which machines have failed, the last one first, whether they were kept, and how that ended. Below it, what failed more than
-once: on the same host, in the same pool, or with the same reason. Machines that are gone are there as well.
+		Short: "Show which machines have failed, and what failed more than once",
+		Long: `Show which machines have failed, the latest first, whether they were preserved, and how that ended. Below that, show what failed
+more than once: on the same host, in the same pool, or for the same reason. Machines that are gone are listed too.
 
-The ledger is in the shoot. It takes the rights of a viewer.`,
+The failure history is in the shoot. You need the rights of a viewer.`,
 		Example: `  kubectl preserve history
   kubectl preserve history node-1 -o wide
   kubectl preserve history --pool worker-a --reason KernelDeadlock
@@ -80,7 +80,7 @@ The ledger is in the shoot. It takes the rights of a viewer.`,
 	flags.StringVar(&filter.Pool, "pool", "", "Only failures of a worker pool")
 	flags.StringVar(&filter.Host, "host", "", "Only failures on a host (bare metal)")
 	flags.StringVar(&filter.Reason, "reason", "", "Only failures with a reason, for example KernelDeadlock or NeverJoined")
-	flags.StringVarP(&output, "output", "o", "", "How to show it: wide, json or yaml")
+	flags.StringVarP(&output, "output", "o", "", "Output format: wide, json or yaml")
 	return cmd
 }
 

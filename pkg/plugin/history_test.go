@@ -138,9 +138,9 @@ var _ = Describe("history and why", func() {
 		Expect(p.runs("why node-2")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("The machine of node node-2 is kept"), ContainSubstring("What is not known\n  Whether it failed before: "+says)))
 	},
-		Entry("that the shoot does not have", hasNoAPI, "the shoot has no ledger of failures: it needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not switched it off"),
-		Entry("that one may not read", forbidden, "you may not read the ledger of failures: ask for ClusterRole view, or for the right to list machinefailures.machine-preservation.extensions.gardener.cloud"),
-		Entry("that is away", errors.New("connection refused"), "failed to read the ledger of failures: connection refused"),
+		Entry("that the shoot does not have", hasNoAPI, "the shoot has no failure history. It needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not disabled it"),
+		Entry("that one may not read", forbidden, "you may not read the failure history. Ask for ClusterRole view, or for the right to list machinefailures.machine-preservation.extensions.gardener.cloud"),
+		Entry("that is away", errors.New("connection refused"), "failed to read the failure history: connection refused"),
 	)
 
 	It("should tell why with the rights of a viewer, who may not read nodes", func() {

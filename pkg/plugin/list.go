@@ -72,7 +72,7 @@ func (k *kept) until() time.Time {
 }
 
 // places are how many failed machines of a pool and zone may be kept without being asked for, and are kept. Share and Free
-// are nil for who has no access to the seed.
+// are nil without access to the seed.
 type places struct {
 	Pool  string `json:"pool"`
 	Zone  string `json:"zone,omitempty"`
@@ -394,7 +394,7 @@ func (l *listFlags) validate() error {
 	case l.watch && l.output != "" && l.output != outputWide:
 		return fmt.Errorf("--output=%s: must be %s or not set with --watch", l.output, outputWide)
 	case l.watch && l.from != "":
-		return fmt.Errorf("--from=%s: must not be set with --watch, as nothing changes there", l.from)
+		return fmt.Errorf("--from=%s: must not be set with --watch, because nothing changes there", l.from)
 	case l.until != "" && (!l.watch || len(l.names) == 0):
 		return fmt.Errorf("--until=%s: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until %s'", l.until, l.until)
 	case l.timeout < 0:
@@ -432,11 +432,11 @@ func newListCommand(o *Options) *cobra.Command {
 	l := &listFlags{}
 	cmd := &cobra.Command{
 		Use:   "list [NODE...]",
-		Short: "Show the machines that are kept: why, until when and how far their drain is",
-		Long: `Show the machines that are kept: why, until when and how far their drain is. Below it, the places that failed
-machines have which nobody asked for: how many there are in each pool and zone, and how many are taken.
+		Short: "Show the preserved machines: why, until when and how far their drain is",
+		Long: `Show the preserved machines: why, until when and how far their drain is. Below that, show the places for auto-preservation: how many
+there are in each pool and zone, and how many are taken.
 
-It takes the rights to list nodes, and node maintenances where the shoot has them.`,
+You need the rights to list nodes, and NodeMaintenances if the shoot has them.`,
 		Example: `  kubectl preserve list
   kubectl preserve list -w -o wide
   kubectl preserve list node-1 -w --until released --timeout 2h
@@ -455,10 +455,10 @@ It takes the rights to list nodes, and node maintenances where the shoot has the
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&l.output, "output", "o", "", "How to show it: wide, json or yaml")
-	flags.BoolVarP(&l.watch, "watch", "w", false, "Go on showing it: drawn anew on a terminal, else a line for each change")
-	flags.StringVar(&l.until, "until", "", "With --watch and nodes: until all their machines are held, or released")
-	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch, 0 for as long as it takes. It ends with an error")
+	flags.StringVarP(&l.output, "output", "o", "", "Output format: wide, json or yaml")
+	flags.BoolVarP(&l.watch, "watch", "w", false, "Keep watching: the table is redrawn on a terminal, otherwise each change is a line")
+	flags.StringVar(&l.until, "until", "", "With --watch and nodes, stop when all their machines are held, or released")
+	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch before the command ends with an error, 0 for no limit")
 	addFromFlag(cmd, &l.from)
 	return cmd
 }

@@ -199,7 +199,7 @@ var _ = Describe("list", func() {
 		p := newPerson([]client.Object{works, waits, maintenanceOf("one", "firmware", "Ready")}, nil)
 		Expect(p.runs("list")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("one    Running:Preserved   maintenance   -       -      firmware\n"), ContainSubstring("two    Running:Preserved   remediation   -       24h    -\n")))
-		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is kept as firmware works on it")))
+		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is preserved because firmware works on it")))
 	})
 
 	It("should take two calls to the shoot and two to the seed", func() {
@@ -387,6 +387,6 @@ var _ = Describe("list", func() {
 		Entry("nobody to wait for", "list -w --until held", "--until=held: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until held'"),
 		Entry("nothing to watch", "list --timeout 1m", "--timeout=1m0s: must be set with --watch only"),
 		Entry("a negative time", "list -w --timeout -1m", "--timeout=-1m0s: must not be negative, for example 10m"),
-		Entry("a file to watch", "list -w --from x", "--from=x: must not be set with --watch, as nothing changes there"),
+		Entry("a file to watch", "list -w --from x", "--from=x: must not be set with --watch, because nothing changes there"),
 	)
 })

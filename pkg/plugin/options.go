@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin is kubectl preserve: what people do with preserved machines.
+// Package plugin is kubectl preserve, the command line for preserved machines.
 package plugin
 
 import (
@@ -165,7 +165,7 @@ func (o *Options) known(ctx context.Context, from, name string, read func(contex
 		return read(ctx, sources)
 	}
 	if o.wantsSeed() {
-		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at")
+		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, because only the file is read")
 	}
 	file, err := os.Open(from) // #nosec G304 -- the user's own
 	if err != nil {
@@ -180,11 +180,11 @@ func missesIn(from string, err error) error {
 	if from == "" {
 		return err
 	}
-	return fmt.Errorf("%w. A bundle is about one node, and the others of its MachineDeployment where the seed was known", err)
+	return fmt.Errorf("%w. A bundle has one node, and the other nodes of its pool in the same zone if it was gathered with the seed", err)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {
-	cmd.Flags().StringVar(from, "from", "", "Bundle of evidence to look at, instead of the clusters: a file of 'kubectl preserve evidence'")
+	cmd.Flags().StringVar(from, "from", "", "Read this bundle of evidence, written by 'kubectl preserve evidence', instead of the clusters")
 }
 
 // wantsSeed says that somebody wants what the seed knows.
@@ -192,7 +192,7 @@ func (o *Options) wantsSeed() bool {
 	return o.SeedNamespace != "" || o.SeedKubeconfig != "" || o.SeedContext != ""
 }
 
-// clients returns the shoot's client, and the seed's, which is nil for who did not name a control plane.
+// clients returns the shoot's client, and the seed's, which is nil if no control plane was named.
 func (o *Options) clients() (shoot, seed client.WithWatch, err error) {
 	if shoot, _, err = o.shootClient(); err != nil {
 		return nil, nil, err

@@ -41,37 +41,38 @@ type verb struct {
 }
 
 var verbs = []verb{{
-	use: "now NODE...", short: "Keep machines from now on",
-	long: `Keep machines from now on, for --for or for as long as their pool is set to. The cluster-autoscaler leaves them alone.
-One that fails is drained and kept, and not replaced. A machine that has failed before it is asked for is replaced all the
-same, and so is one that fails while its pool is updated. No machine is kept for longer than operators allow.`,
+	use: "now NODE...", short: "Preserve machines from now on",
+	long: `Preserve machines from now on, for the time of --for or else of their pool. The cluster-autoscaler does not remove them. If such a
+machine fails, its node is drained and the machine is preserved instead of replaced. A machine that failed before the request is
+still replaced, and so is a machine that fails during an update of its pool. No machine is preserved for longer than the
+operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
-	takesFor: true, decide: ask(v1alpha1.RequestNow, "is asked for"), waits: "they are kept",
+	takesFor: true, decide: ask(v1alpha1.RequestNow, "preservation requested"), waits: "they are preserved",
 }, {
-	use: "when-failed NODE...", short: "Keep machines when they fail",
-	long: `Keep machines when they fail, for --for or for as long as their pool is set to, also where there is no place for
-failed machines any more. Nothing happens until then.`,
+	use: "when-failed NODE...", short: "Preserve machines when they fail",
+	long: `Preserve machines when they fail, for the time of --for or else of their pool, even if no place for failed machines is free. Until
+they fail, nothing happens.`,
 	example:  "  kubectl preserve when-failed node-1 node-2",
-	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "is asked for in case it fails"), waits: "they have failed and are kept (see --timeout)",
+	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "preservation requested for when it fails"), waits: "they have failed and are preserved (see --timeout)",
 }, {
-	use: "release NODE...", short: "Let go of machines",
-	long: `Let go of machines: what was asked for on their nodes is withdrawn, and they are kept no longer. A machine that has
-failed is terminated then, with all that is on it. After 'forbid', it allows them to be kept again.`,
+	use: "release NODE...", short: "Release machines",
+	long: `Release machines: withdraw the requests on their nodes and end their preservation. A machine that has failed is then terminated
+with everything on it. After 'forbid', this command allows preserving the machines again.`,
 	example: "  kubectl preserve release node-1 --yes --wait",
-	loses:   true, decide: decideRelease, waits: "they are kept no longer, or gone",
+	loses:   true, decide: decideRelease, waits: "they are no longer preserved, or gone",
 }, {
-	use: "forbid NODE...", short: "Never keep machines",
-	long: `Never keep machines: they are replaced when they fail, as if there was no preservation. One that is kept is let go of.
-'release' takes it back.`,
+	use: "forbid NODE...", short: "Forbid preserving machines",
+	long: `Forbid preserving machines: they are replaced when they fail, as without machine preservation. A machine that is already
+preserved is released. To allow preserving the machines again, use 'release'.`,
 	example: "  kubectl preserve forbid node-1",
-	loses:   true, decide: decideForbid, waits: "they are kept no longer, or gone",
+	loses:   true, decide: decideForbid, waits: "they are no longer preserved, or gone",
 }, {
-	use: "extend NODE... (--for DURATION | --until TIME)", short: "Keep machines longer that are kept",
-	long: `Keep machines for --for longer than they are kept now, or --until a time. With access to the seed, the end is written on
-the Machine. Without, asking is all there is, and what was asked for once keeps its end. So
-- a machine that nobody asked for on its node is asked for now, which adds to the time that it has;
-- a machine that was asked for, has not failed and is not worked on is let go of and asked for anew;
-- any other one that was asked for might be gone if it was let go of: only operators can keep it longer.`,
+	use: "extend NODE... (--for DURATION | --until TIME)", short: "Extend the preservation of machines",
+	long: `Move the expiry of preserved machines: by --for a duration, or to --until a time. With access to the seed, the new expiry is
+written on the Machine. Without it, only a request is possible, and the expiry of a request cannot be moved:
+- For a machine without a request on its node, the preservation is requested now, which adds to its time.
+- A machine with a request that has not failed and is not under maintenance is released and requested again.
+- Any other machine with a request might be lost if it was released: only operators can extend its preservation.`,
 	example: `  kubectl preserve extend node-1 --for 24h
   kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
@@ -239,7 +240,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 		return c, err
 	}
 	shown, err := o.ensure(ctx, shoot, name, c)
-	c.says[0] = fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(shown), stamp(c.was))
+	c.says[0] = fmt.Sprintf("Its machine is preserved until %s instead of %s.", stamp(shown), stamp(c.was))
 	if err == nil || !c.anew || shown.IsZero() || !shown.Before(c.was) {
 		return c, err
 	}
@@ -248,7 +249,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 	if _, failed := o.settle(ctx, shoot, seed, v, again, name); failed != nil {
 		return c, errors.Join(err, failed)
 	}
-	return c, fmt.Errorf("operators allow less: its machine would have been kept until %s instead of %s, and was asked for until then again", stamp(shown), stamp(c.was))
+	return c, fmt.Errorf("the operators allow less: its machine would have been preserved until %s instead of %s, so its preservation was requested again with the previous expiry", stamp(shown), stamp(c.was))
 }
 
 // carryOut writes a change.
@@ -263,7 +264,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.anew && !r.dry():
 		before, err := told(ctx, shoot, f.node.Name, preservation.EventReleased)
 		if err != nil {
-			return fmt.Errorf("failed to list its Events, which tell when it is let go of: %w", err)
+			return fmt.Errorf("failed to list its Events, which say when it is released: %w", err)
 		}
 		if err := annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations()); err != nil {
 			return err
@@ -273,7 +274,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	return annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, c.ask.Annotations())
 }
 
-// askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
+// askAnew requests a machine again, once it is seen to be released. It asks whatever has changed meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
 func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, before sets.Set[string], ask explain.Ask, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
@@ -286,7 +287,7 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 		return err == nil && len(now.Difference(before)) > 0, nil
 	})
 	if err := annotate(context.WithoutCancel(ctx), r.writer(shoot), name, "", ask.Annotations()); err != nil {
-		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
+		return fmt.Errorf("the request was withdrawn, but a new request could not be made. Run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
 	return nil
 }
@@ -303,7 +304,7 @@ func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.S
 	return found, err
 }
 
-// ensure returns until when the node shows that the machine is kept, once that is the effect of what was written. It fails if that
+// ensure returns until when the node shows that the machine is preserved, once that is the effect of what was written. It fails if that
 // does not get so: operators may allow less than was asked for.
 func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (shown time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
@@ -327,13 +328,13 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 	case !isTimeout(err):
 		return shown, err
 	case !c.expiry.IsZero():
-		err = fmt.Errorf("%s is written on its Machine, but %s later its node shows %s (see 'kubectl preserve explain %s')", stamp(c.expiry), o.patience, stamp(shown), name)
+		err = fmt.Errorf("%s is written on its Machine, but %s later its node still shows %s (see 'kubectl preserve explain %s')", stamp(c.expiry), o.patience, stamp(shown), name)
 	case shown.IsZero():
-		err = fmt.Errorf("it was asked for, but %s later its node does not show that it is kept (see 'kubectl preserve explain %s')", o.patience, name)
+		err = fmt.Errorf("its preservation was requested, but %s later its node does not show that it is preserved (see 'kubectl preserve explain %s')", o.patience, name)
 	case !shown.Equal(c.was):
-		err = fmt.Errorf("it was asked for, but operators allow less: its machine is kept until %s instead of %s", stamp(shown), stamp(c.was))
+		err = fmt.Errorf("its preservation was requested, but the operators allow less: its machine is preserved until %s instead of %s", stamp(shown), stamp(c.was))
 	default:
-		err = fmt.Errorf("it was asked for, but %s later its end is still %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
+		err = fmt.Errorf("its preservation was requested, but %s later its expiry is still %s: an operator requested it, or it has been preserved for as long as the operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
 	}
 	return shown, err
 }
@@ -347,13 +348,13 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 	})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
+		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s. Is machine preservation enabled for the shoot? To find out more, run 'kubectl preserve explain %s'", v.waits, name)))
 	case last == nil:
 		return fmt.Sprintf("node/%s is gone\n", name), nil
 	case !isPreserved(last):
-		return fmt.Sprintf("node/%s is kept no longer\n", name), nil
+		return fmt.Sprintf("node/%s is no longer preserved\n", name), nil
 	}
-	return fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))), nil
+	return fmt.Sprintf("node/%s is preserved until %s\n", name, stamp(shownUntil(last))), nil
 }
 
 // extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its

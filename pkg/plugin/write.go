@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is who has written what the plugin writes.
+// fieldOwner is the field manager of what the plugin writes.
 const fieldOwner = "kubectl-preserve"
 
 // writeFlags are those of all commands that write.
@@ -38,14 +38,14 @@ type writeFlags struct {
 
 // add adds the flags: those for what has to be confirmed if it loses something, and those to wait if there is something to wait for.
 func (w *writeFlags) add(flags *pflag.FlagSet, waits string, loses bool) {
-	flags.StringVar(&w.dryRun, "dry-run", "none", `Must be "none", "server" or "client": with client, only say what would be written; with server, have it checked by the API server as well`)
+	flags.StringVar(&w.dryRun, "dry-run", "none", `Must be "none", "server" or "client": with client, only print what would be written; with server, let the API server check it too`)
 	flags.Lookup("dry-run").NoOptDefVal = "unchanged"
 	if loses {
-		flags.BoolVarP(&w.yes, "yes", "y", false, "Do not ask before something is lost")
+		flags.BoolVarP(&w.yes, "yes", "y", false, "Do not ask for confirmation before something is lost")
 	}
 	if waits != "" {
 		flags.BoolVar(&w.wait, "wait", false, "Wait until "+waits)
-		flags.DurationVar(&w.timeout, "timeout", time.Minute, "How long to wait, 0 for as long as it takes. It ends with an error")
+		flags.DurationVar(&w.timeout, "timeout", time.Minute, "How long to wait before the command ends with an error, 0 for no limit")
 	}
 }
 
@@ -97,7 +97,7 @@ func (w *writeFlags) inVain(ctx context.Context, err error, until string) error 
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case isTimeout(err):
-		return fmt.Errorf("waited for %s in vain until %s", w.timeout, until)
+		return fmt.Errorf("after %s, still waiting until %s", w.timeout, until)
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (o *Options) confirm(ctx context.Context, question string, w *writeFlags) e
 		return nil
 	}
 	if !o.isTerminal(o.In) {
-		return fmt.Errorf("nobody can be asked, as this is not a terminal: %s Pass --yes to say so", question)
+		return fmt.Errorf("this is not a terminal, so that you cannot be asked: %s Pass --yes to confirm", question)
 	}
 	if err := write(o.ErrOut, question+" [y/N] "); err != nil {
 		return err
@@ -160,7 +160,7 @@ var errGone = errors.New("does not exist")
 
 // errNoNode says where the names of nodes are to be found.
 func errNoNode(name string) error {
-	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept. 'kubectl preserve why' tells of one that is gone", name, errGone)
+	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for nodes of preserved machines. For a node that is gone, use 'kubectl preserve why'", name, errGone)
 }
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another

@@ -97,7 +97,7 @@ func ReadEvidence(extension *extensionsv1alpha1.Extension) (*preservation.Eviden
 	return config.Evidence, nil
 }
 
-// ReadFailures returns whether an Extension has failures told of. It does not depend on what else of the configuration is not valid for
+// ReadFailures returns whether an Extension has failures recorded. It does not depend on what else of the configuration is not valid for
 // the worker pools.
 func ReadFailures(extension *extensionsv1alpha1.Extension) (bool, error) {
 	config, err := decode(extension.Spec.ProviderConfig, field.NewPath("spec", "providerConfig"))
@@ -135,7 +135,7 @@ func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.Machi
 	}
 	if size := len(raw.Raw); size > maxSize {
 		err := field.TooLong(fldPath, nil, maxSize)
-		err.Detail = fmt.Sprintf("has %d bytes, may not have more than %d", size, maxSize)
+		err.Detail = fmt.Sprintf("has %d bytes, must have at most %d", size, maxSize)
 		return nil, err
 	}
 

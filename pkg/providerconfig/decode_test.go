@@ -357,7 +357,7 @@ evidence:
 
 	It("should refuse what is not valid for the worker pools", func() {
 		_, err := read(head + "workers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMax: 4}}]")
-		Expect(err).To(MatchError(`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "worker-a", which is its maximum`))
+		Expect(err).To(MatchError(`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3, the maximum of worker pool "worker-a"`))
 	})
 
 	Describe("hostile input", func() {
@@ -367,12 +367,12 @@ evidence:
 			Expect(readJSON(config)).NotTo(BeNil())
 
 			_, err := readJSON(config + " ")
-			Expect(err).To(MatchError("spec.providerConfig: Too long: has 65537 bytes, may not have more than 65536"))
+			Expect(err).To(MatchError("spec.providerConfig: Too long: has 65537 bytes, must have at most 65536"))
 		})
 
 		It("should refuse too many bytes without a look at them", func() {
 			_, err := readJSON(strings.Repeat("[", 10<<20))
-			Expect(err).To(MatchError("spec.providerConfig: Too long: has 10485760 bytes, may not have more than 65536"))
+			Expect(err).To(MatchError("spec.providerConfig: Too long: has 10485760 bytes, must have at most 65536"))
 		})
 
 		for name, attack := range hostile.Configs {
@@ -398,7 +398,7 @@ evidence:
 		It("should say that there are more errors than it tells of", func() {
 			_, err := read(head + "workers: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]")
 			Expect(countErrors(err)).To(Equal(11))
-			Expect(err).To(MatchError(HaveSuffix(`spec.providerConfig.workers[9]: Invalid value: 1: must be an object, spec.providerConfig: Invalid value: there are more errors than these 10]`)))
+			Expect(err).To(MatchError(HaveSuffix(`spec.providerConfig.workers[9]: Invalid value: 1: must be an object, spec.providerConfig: Invalid value: there are more than these 10 errors]`)))
 
 			_, err = read(head + "workers: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]")
 			Expect(countErrors(err)).To(Equal(10))
@@ -407,7 +407,7 @@ evidence:
 
 		It("should refuse more workers than there are pools", func() {
 			_, err := read(head + "workers: [{name: worker-a}, {name: worker-b}, {name: worker-b}]")
-			Expect(err).To(MatchError(`spec.providerConfig.workers[2].name: Duplicate value: "worker-b": each worker pool may be named once`))
+			Expect(err).To(MatchError(`spec.providerConfig.workers[2].name: Duplicate value: "worker-b": each worker pool may be named only once`))
 		})
 
 		DescribeTable("should cut what it shows of the input",

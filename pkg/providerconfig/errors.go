@@ -24,7 +24,7 @@ const (
 // aggregate returns one error for the first errors of a list, nil if there are none.
 func aggregate(allErrs field.ErrorList, fldPath *field.Path) error {
 	if validation.Enough(allErrs) {
-		detail := fmt.Sprintf("there are more errors than these %d", validation.MaxErrors)
+		detail := fmt.Sprintf("there are more than these %d errors", validation.MaxErrors)
 		allErrs = append(allErrs[:validation.MaxErrors], field.Invalid(fldPath, field.OmitValueType{}, detail))
 	}
 	for _, err := range allErrs {

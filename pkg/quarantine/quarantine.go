@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quarantine decides purely which hosts no machine is to get any more, because machines fail on them again and again. What it
-// rests on is noted on the hosts themselves: nothing of it is the shoot's.
+// Package quarantine decides which hosts are put into quarantine because machines fail on them again and again. It is pure. Its
+// facts are noted on the hosts, where nobody in the shoot can write.
 package quarantine
 
 import (
@@ -172,14 +172,14 @@ func refusal(fleet []Host, by Mark) string {
 	outOfUse := 0
 	for _, host := range fleet {
 		if last := host.Record.Quarantined; last != nil && last.Seed == by.Seed && last.Namespace == by.Namespace && by.At.Sub(last.At) < shootPeriod {
-			return fmt.Sprintf("host %s was for this shoot, less than %s ago", host.Name, shootPeriod)
+			return fmt.Sprintf("host %s was put into quarantine for this shoot less than %s ago", host.Name, shootPeriod)
 		}
 		if host.IsQuarantined || host.IsServiced {
 			outOfUse++
 		}
 	}
 	if (outOfUse+1)*share > len(fleet) {
-		return fmt.Sprintf("no more than one of %d hosts may be out of use, and %d of %d are already", share, outOfUse, len(fleet))
+		return fmt.Sprintf("at most one of %d hosts may be out of use, and %d of %d already are", share, outOfUse, len(fleet))
 	}
 	return ""
 }

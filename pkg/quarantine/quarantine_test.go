@@ -140,12 +140,12 @@ var _ = Describe("#Decide", func() {
 		Entry("more than half an hour after two others", true, 3, "", other(0, failed(31*time.Minute), false), other(1, failed(31*time.Minute), false)),
 
 		Entry("the second one of a fleet of twenty", true, 3, "", other(0, Record{}, true)),
-		Entry("the third one of a fleet of twenty", false, 3, "no more than one of 10 hosts may be out of use, and 2 of 20 are already", other(0, Record{}, true), other(1, Record{}, true)),
-		Entry("one of a fleet of nine", false, 3, "no more than one of 10 hosts may be out of use, and 0 of 9 are already", func(w *world) { w.others = w.others[:8] }),
-		Entry("the third one out of use, because somebody works on another one", false, 3, "no more than one of 10 hosts may be out of use, and 2 of 20 are already",
+		Entry("the third one of a fleet of twenty", false, 3, "at most one of 10 hosts may be out of use, and 2 of 20 already are", other(0, Record{}, true), other(1, Record{}, true)),
+		Entry("one of a fleet of nine", false, 3, "at most one of 10 hosts may be out of use, and 0 of 9 already are", func(w *world) { w.others = w.others[:8] }),
+		Entry("the third one out of use, because somebody works on another one", false, 3, "at most one of 10 hosts may be out of use, and 2 of 20 already are",
 			other(0, Record{}, true), func(w *world) { w.others[1].IsServiced = true }),
 		Entry("one of a fleet of ten", true, 3, "", func(w *world) { w.others = w.others[:9] }),
-		Entry("the second one of a shoot in a day", false, 3, "host o0 was for this shoot, less than 24h0m0s ago", other(0, marked(Record{}, "shoot", day-time.Minute), false)),
+		Entry("the second one of a shoot in a day", false, 3, "host o0 was put into quarantine for this shoot less than 24h0m0s ago", other(0, marked(Record{}, "shoot", day-time.Minute), false)),
 		Entry("the second one of a shoot in two days", true, 3, "", other(0, marked(Record{}, "shoot", day), true)),
 		Entry("the second one, of another shoot", true, 3, "", other(0, marked(Record{}, "other", hour), true)),
 	)

@@ -41,16 +41,16 @@ func (d *decision) advance() {
 	case d.isStopped():
 		d.Release = d.ownsHost()
 		if d.isReleased() {
-			d.conclude(v1alpha1.PowerCycleCancelled, "The machine is not to be kept any more.")
+			d.conclude(v1alpha1.PowerCycleCancelled, "The machine must not be preserved any more.")
 		}
 	case d.is.keepsOff():
 		d.powerOff()
 	case d.is.phase == v1alpha1.PowerCyclePoweringOn && d.isOn() && !d.Host.Requested:
-		d.setPhase(v1alpha1.PowerCycleStarting, "The host is on, its node is awaited.")
+		d.setPhase(v1alpha1.PowerCycleStarting, "The host is on. Waiting for its node.")
 	}
 }
 
-// stands says that the deadlines stand still because the host is being serviced (X18). The machine is kept meanwhile, and for a whole
+// stands says that the deadlines stand still because the host is being serviced (X18). The machine is preserved meanwhile, and for a whole
 // cycle after that. If all of it takes longer than MaxServicing, the cycle has failed: people are called, and the host is not touched
 // all the same.
 func (d *decision) stands() bool {
@@ -61,11 +61,11 @@ func (d *decision) stands() bool {
 	case d.isServiced() && since.IsZero():
 		r.Servicing = d.stamp()
 		d.to.until = limit.Add(most)
-		d.tell(false, EventServicing, "The deadlines stand still, and the host is left alone: "+d.Host.Servicing)
+		d.tell(false, EventServicing, "The power cycle and its deadlines are paused because of the host: "+d.Host.Servicing)
 	case since.IsZero():
 		return false
 	case !d.now.Before(since.Add(most)) && (d.isServiced() || d.Host == nil):
-		d.conclude(v1alpha1.PowerCycleFailed, fmt.Sprintf("The host was serviced for longer than %s. It is let on when that is over.", d.group.MaxServicing))
+		d.conclude(v1alpha1.PowerCycleFailed, fmt.Sprintf("The host was serviced for longer than %s. It is powered on when the servicing is over.", d.group.MaxServicing))
 		return true
 	case d.Host != nil && !d.isServiced():
 		stood := d.stamp().Sub(since)
@@ -101,32 +101,32 @@ func (d *decision) deadline() (time.Time, string) {
 	switch safe := began.Add(s.PowerOff + r.Paused); d.is.phase {
 	case v1alpha1.PowerCyclePoweringOff:
 		if !d.isClaimed() && !d.ownsHost() {
-			return safe, fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
+			return safe, fmt.Sprintf("The machine was not preserved for the power cycle within %s.", s.PowerOff)
 		}
 		return safe, fmt.Sprintf("The host was not off within %s.%s", s.PowerOff, d.hostError())
 	case v1alpha1.PowerCycleMakingNodeSafe:
-		return safe, fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.contentsText())
+		return safe, fmt.Sprintf("The node was not made safe within %s: %s", s.PowerOff, d.contentsText())
 	case v1alpha1.PowerCyclePoweringOn:
 		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.%s", s.PowerOn, d.hostError())
 	}
 	missed := fmt.Sprintf("The node was not back within %s.", s.NodeStartup)
 	if d.Healthy && bootID(d.Node) == r.BootID {
-		missed = "The node has never been off: its boot id is the old one."
+		missed = "The node has not rebooted: its boot ID has not changed."
 	}
 	return r.Since.Add(s.NodeStartup), missed
 }
 
-// hostError returns what the host's own controller says is wrong with it, as the end of a text (X20).
+// hostError returns what the controller of the host says is wrong with it, formatted for the end of a text (X20).
 func (d *decision) hostError() string {
 	if d.Host == nil || d.Host.Error == "" {
 		return ""
 	}
-	return " Its own controller says: " + d.Host.Error
+	return " The controller of the host reports: " + d.Host.Error
 }
 
 func (d *decision) contentsText() string {
 	if d.NodeContents == nil {
-		return "nothing is known of its pods and volumes."
+		return "its pods and volumes are not known."
 	}
 	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.NodeContents.Pods, d.NodeContents.VolumeAttachments)
 }
@@ -165,13 +165,13 @@ func (d *decision) powerOff() {
 		d.makeSafe()
 	case ActionRemoveNeeds:
 		d.to.needs, d.to.record.Healthy = false, nil
-		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The node is safe, and the host may be on.")
+		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The node is safe. The host is being powered on.")
 	case ActionPowerOn:
-		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The request was withdrawn, and the host may be on.")
+		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The request was withdrawn. The host is being powered on.")
 	}
 }
 
-// mayPowerOff says that nothing has come in the way of a cycle since it began, and that the machine is kept for it. What has is
+// mayPowerOff says that nothing has come in the way of a cycle since it began, and that the machine is preserved for it. What has is
 // waited for again, except if somebody has taken our request back, so that the host may have been off: then it fails as soon as
 // the host is on.
 func (d *decision) mayPowerOff() bool {
@@ -196,11 +196,11 @@ func (d *decision) mayPowerOff() bool {
 	case reason == "" && d.isClaimed():
 		return true
 	case reason == "":
-		d.waits = "The machine is not kept for the power cycle yet."
+		d.waits = "The machine is not preserved for the power cycle yet."
 	case untouched:
 		d.stepBack(reason)
 	case d.Host.On != nil && *d.Host.On:
-		d.conclude(v1alpha1.PowerCycleFailed, "Somebody has powered the host on, and it must not be off again. "+reason)
+		d.conclude(v1alpha1.PowerCycleFailed, "Somebody else has powered the host on, and it must not be powered off again now. "+reason)
 	}
 	return false
 }
@@ -214,7 +214,7 @@ func (d *decision) makeSafe() {
 	if d.is.phase == v1alpha1.PowerCyclePoweringOff {
 		d.to.record.Tainted = d.is.record.Tainted || !tainted
 		d.to.record.BootID = bootID(d.Node) // it has not changed since the host is off (X13)
-		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off, and the pods and volumes of its node are given up.")
+		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off. The pods of its node are being deleted, and their volumes detached.")
 		return
 	}
 	due := d.is.record.Tainted && !tainted
@@ -235,7 +235,7 @@ func (d *decision) isSafe() bool {
 }
 
 // conclude ends a cycle. What asked for it until then has had its answer, also a request that was made anew in between: the
-// node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not kept any more (X10).
+// node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not preserved any more (X10).
 func (d *decision) conclude(phase, note string) {
 	d.Release = d.ownsHost()
 	again := d.stamp()

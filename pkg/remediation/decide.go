@@ -130,10 +130,10 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 	for _, d := range asks {
 		reason := d.obstacle()
 		if reason == "" && free <= 0 {
-			reason = "As many machines of the MachineDeployment as may be at a time are being power-cycled."
+			reason = "As many machines of the pool in this zone are already being power-cycled as maxConcurrent allows."
 		}
 		if reason == "" && g.MaxPerShoot > 0 && others >= int(g.MaxPerShoot) {
-			reason = "As many machines of the shoot as may be at a time are being power-cycled."
+			reason = "As many machines of the shoot are already being power-cycled as the operators allow."
 		}
 		if reason == "" && g.NeedsGrant && !HasGrant(d.Machine, now) {
 			reason = reasonGrant
@@ -150,7 +150,7 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 }
 
 // recovered is what becomes of a request for a machine that does not need it any more.
-const recovered = "The machine has recovered: its host is not powered off, and the request was removed."
+const recovered = "The request for a power cycle was removed, because the machine has recovered. Its host is not powered off."
 
 // judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
 // unless it had been so, without a request, for some time when it was last seen without one.
@@ -187,7 +187,7 @@ func (d *decision) drop() {
 	}
 	note := recovered
 	if d.is.record.Healthy == nil && d.is.record.Requested.IsZero() {
-		note = "The machine is healthy, and it is not known whether it was when its power cycle was asked for. The request was removed. Ask again if it is meant for a healthy machine."
+		note = "The request for a power cycle was removed, because the machine is healthy and it is not known whether it was healthy when the power cycle was requested. To power-cycle the healthy machine, request it again."
 	}
 	d.to.needs, d.taken = false, true
 	d.tell(false, EventRecovered, note)
@@ -228,7 +228,7 @@ func (d *decision) rest() {
 	case exhausted && d.now.Before(d.to.record.Again): // remembered (X4)
 		d.wake(d.to.record.Again)
 	case exhausted: // X6
-		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The host has been power-cycled %d times, and the node is not back for good. The request was removed.", d.attempts()))
+		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The request for a power cycle was removed, because the host has been power-cycled %d times and its node has not recovered for good.", d.attempts()))
 		d.to.needs, d.taken, d.to.record.Requested, d.to.record.Healthy = false, true, time.Time{}, nil
 		if d.to.phase == v1alpha1.PowerCycleWaiting {
 			d.withdraw()
@@ -260,7 +260,7 @@ func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
 	return began
 }
 
-// prune removes what has had its time.
+// prune removes what has expired.
 func (d *decision) prune() {
 	if !d.asks {
 		if !d.now.Before(d.to.until) || d.to.phase == "" {
@@ -276,7 +276,7 @@ func (d *decision) prune() {
 }
 
 // takeNodeRequest puts the request of a Node on its Machine (X11). It is not acted upon before it is gone from the Node, so
-// that one that a shoot does not let go counts once.
+// that a request that a shoot does not remove counts once.
 func (d *decision) takeNodeRequest() {
 	if d.hasNodeRequest() && d.group.AllowNodes {
 		d.to.needs = true
@@ -327,7 +327,7 @@ func (d *decision) ask() {
 	if s.DryRun {
 		r.DryRun = d.stamp()
 		d.Outcome = DryRunOutcome
-		d.tell(false, EventDryRun, "The host would be power-cycled as soon as nothing is in the way. Nothing is done, because automatic is DryRun.")
+		d.tell(false, EventDryRun, "The host would be power-cycled as soon as nothing is in the way. It is not power-cycled, because automatic is DryRun.")
 		return
 	}
 	r.DryRun = time.Time{}
@@ -385,7 +385,7 @@ func (d *decision) begin() {
 	}
 	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
 	d.to.finalizer = true
-	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is asked to be off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
+	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is being powered off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
 }
 
 // stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
@@ -423,7 +423,7 @@ func (d *decision) end() {
 		return
 	}
 	if d.is.underWay() {
-		d.setPhase(v1alpha1.PowerCycleCancelled, "The machine is being deleted, or hosts are not power-cycled any more.")
+		d.setPhase(v1alpha1.PowerCycleCancelled, "The power cycle was cancelled, because the machine is being deleted or hosts are no longer power-cycled.")
 	}
 	// A request that nobody has taken note of is somebody else's.
 	d.to = state{needs: d.is.needs && d.is.phase == ""}

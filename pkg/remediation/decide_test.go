@@ -181,7 +181,7 @@ var _ = Describe("Decide", func() {
 		It("does not touch the request of another machine", func() {
 			m.host.requested, m.host.owner = true, &Owner{UID: "other", On: "1"}
 			w.run()
-			Expect(m.record()["wait"]).To(ContainSubstring("kept off for somebody else"))
+			Expect(m.record()["wait"]).To(ContainSubstring("has requested the host to be off"))
 			Expect(m.host.owner).NotTo(BeNil())
 		})
 		It("releases the host of a Machine that is deleted, and lets it go then", func() {
@@ -352,7 +352,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("Succeeded"))
 			Expect(m.obj.Annotations).To(HaveKey(needsKey))
 			w.after(time.Second)
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 			w.after(5 * time.Minute)
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
@@ -365,9 +365,9 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("Failed"))
 			m.annotate(needsKey, "")
 			w.run()
-			waits("time left to start")
+			waits("still has time to start")
 			w.after(10*time.Minute - time.Second)
-			waits("time left to start")
+			waits("still has time to start")
 			w.after(time.Second)
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "2"))
@@ -459,7 +459,7 @@ var _ = Describe("Decide", func() {
 				w.run()
 				Expect(m.phase()).To(Equal("PoweringOff"))
 			},
-			Entry("X14: a machine without provider id", "no provider id", false,
+			Entry("X14: a machine without provider id", "no provider ID", false,
 				func() { m.obj.Spec.ProviderID = "" }, func() { m.edit(func(map[string]string) { m.obj.Spec.ProviderID = "x" }) }),
 			Entry("X14: one that is in CrashLoopBackOff", "created or initialised", false,
 				func() { builder.Phase("CrashLoopBackOff", w.now)(m.obj) }, func() { m.edit(func(map[string]string) { builder.Phase("Unknown", w.now)(m.obj) }) }),
@@ -550,7 +550,7 @@ var _ = Describe("Decide", func() {
 			Entry("X8: a maintenance", "maintenance", func() { m.annotateNode(markKey, "") }, func() { m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) }) }),
 			Entry("X8: an outage", "does not answer", func() { w.setShootAway(true) }, func() { w.ShootAway = false }),
 			Entry("X8: its end", "a short time ago", func() { w.ShootBack = w.now }, func() { w.ShootBack = time.Time{} }),
-			Entry("X8: nodes of the group", "of the MachineDeployment are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
+			Entry("X8: nodes of the group", "of the pool in this zone are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 			Entry("X2, X8: nodes of the shoot", "of the shoot would not be ready", func() { w.Others = &NodeCount{All: 10, Away: 9} }, func() { w.Others = &NodeCount{All: 10} }),
 			Entry("X14: a host that is taken", "parked", func() { m.host.taken = "The server is parked." }, func() { m.host.taken = "" }),
 			Entry("X14: a host that is off", "does not report that it is on", func() { m.host.reported = false }, func() { m.host.reported = true }),
@@ -560,7 +560,7 @@ var _ = Describe("Decide", func() {
 			m.host.requested, w.Rollout = false, true
 			w.run()
 			Expect(m.phase()).To(Equal("Failed"))
-			Expect(w.events).To(ContainElement(ContainSubstring("Somebody has powered the host on")))
+			Expect(w.events).To(ContainElement(ContainSubstring("Somebody else has powered the host on")))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 			Expect(m.host.owner).To(BeNil())
 		})
@@ -781,12 +781,12 @@ var _ = Describe("Decide", func() {
 			w.engineAway = true
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
-			Expect(m.node.Status.Conditions[1].Message).To(ContainSubstring("not kept for the power cycle yet"))
+			Expect(m.node.Status.Conditions[1].Message).To(ContainSubstring("not preserved for the power cycle yet"))
 			w.after(10 * time.Minute)
 			Expect(m.host.owner).To(BeNil())
 			Expect(w.steps).NotTo(ContainElement("power off"))
 			Expect(m.phase()).To(Equal("Failed"))
-			Expect(w.events).To(ContainElement(ContainSubstring("not kept for the power cycle within 10m0s")))
+			Expect(w.events).To(ContainElement(ContainSubstring("not preserved for the power cycle within 10m0s")))
 		})
 		DescribeTable("X10: what keeps it",
 			func(off bool, keep func(map[string]string)) {
@@ -822,7 +822,7 @@ var _ = Describe("Decide", func() {
 				m.setReady(false, w.now)
 				w.settings.MaxAttempts = 2
 				w.after(10 * time.Minute)
-				waits("Operators forbid")
+				waits("The operators forbid")
 				Expect(claim()).To(BeZero())
 			},
 			Entry("X10: for the machine", func() { m.annotate(prefix+"forbidden", "true") }),
@@ -891,7 +891,7 @@ var _ = Describe("Decide", func() {
 			w.cycle(m)
 			m.setReady(true, w.now)
 			w.after(10 * time.Minute)
-			Expect(w.events).To(ContainElement(ContainSubstring("never been off")))
+			Expect(w.events).To(ContainElement(ContainSubstring("not rebooted")))
 		})
 		It("X13: is not enough if the node is not healthy", func() {
 			w.cycle(m)
@@ -952,7 +952,7 @@ var _ = Describe("Decide", func() {
 		m.setReady(true, w.now)
 		w.after(10 * time.Minute)
 		Expect(m.phase()).To(Equal("Failed"))
-		Expect(w.events).To(ContainElement(ContainSubstring("has never been off")))
+		Expect(w.events).To(ContainElement(ContainSubstring("has not rebooted")))
 	})
 
 	Describe("X16: a healthy machine is not powered off", func() {
@@ -1026,12 +1026,12 @@ var _ = Describe("Decide", func() {
 		It("X16: it is not known whether it was healthy when it was asked for, because nobody looked", func() {
 			m.unasked = time.Time{}
 			w.run()
-			dropped("Ask again")
+			dropped("request it again")
 		})
 		It("X16: a cache that lags says of a machine that is just failing that it is healthy", func() {
 			m.unasked = m.node.Status.Conditions[0].LastTransitionTime.Add(59 * time.Second)
 			w.run()
-			dropped("Ask again")
+			dropped("request it again")
 		})
 		It("X16: looks again when it is certain that nobody had asked before the machine was healthy", func() {
 			m.unset(needsKey)
@@ -1129,9 +1129,9 @@ var _ = Describe("Decide", func() {
 		It("X17: waits for as long as a node may take to start, whoever switched the host on", func() {
 			m.host.changed = w.now.Add(-time.Second)
 			w.run()
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 			w.after(10*time.Minute - 2*time.Second)
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 			w.after(time.Second)
 			Expect(m.host.requested).To(BeTrue())
 		})
@@ -1142,12 +1142,12 @@ var _ = Describe("Decide", func() {
 			m.host.changed = w.now
 			w.engineAway = false
 			w.run()
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 		})
 		It("X17: believes clocks that differ a little", func() {
 			m.host.changed = w.now.Add(time.Minute)
 			w.after(11*time.Minute - time.Second)
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 			w.after(time.Second)
 			Expect(m.host.requested).To(BeTrue())
 		})
@@ -1157,12 +1157,12 @@ var _ = Describe("Decide", func() {
 			w.after(20 * time.Minute)
 			m.host.taken, m.host.changed = "", w.now.Add(time.Second)
 			w.run()
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 		})
 		It("X17: counts from the request what is far in the future", func() {
 			m.host.changed = w.now.Add(365 * 24 * time.Hour)
 			w.run()
-			waits("switched on a short time ago")
+			waits("powered on a short time ago")
 			w.after(10 * time.Minute)
 			Expect(m.host.requested).To(BeTrue())
 		})
@@ -1327,7 +1327,7 @@ var _ = Describe("Decide", func() {
 			m.setReady(false, w.now)
 			w.run()
 			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
-			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: The host has been power-cycled 1 times")))
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: The request for a power cycle was removed, because the host has been power-cycled 1 times")))
 
 			start("a")
 			m.host.cycles = []Cycle{{Machine: "before", Began: w.now.Add(-time.Hour)}}
@@ -1368,7 +1368,7 @@ var _ = Describe("Decide", func() {
 			m.host.broken = true
 			w.run()
 			w.after(10 * time.Minute)
-			Expect(w.events).To(ContainElement("PowerCycleFailed: The host was not off within 10m0s. Its own controller says: no route to the BMC"))
+			Expect(w.events).To(ContainElement("PowerCycleFailed: The host was not off within 10m0s. The controller of the host reports: no route to the BMC"))
 		})
 	})
 
@@ -1381,7 +1381,7 @@ var _ = Describe("Decide", func() {
 			}
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
-			Expect(w.machines[1].record()["wait"]).To(ContainSubstring("of the shoot as may be"))
+			Expect(w.machines[1].record()["wait"]).To(ContainSubstring("of the shoot are already being power-cycled"))
 			w.OtherCycles = 0
 			w.run()
 			Expect(w.machines[1].phase()).To(Equal("PoweringOff"))
@@ -1390,14 +1390,14 @@ var _ = Describe("Decide", func() {
 		It("X8: begins with a grant only, and uses it up", func() {
 			w.NeedsGrant = true
 			w.run()
-			waits("its turn among the power cycles of the seed")
+			waits("until the extension allows it")
 			since, awaits := AwaitsGrant(m.obj)
 			Expect(awaits).To(BeTrue())
 			Expect(since).To(Equal(w.now))
 			Expect(m.obj.Labels).To(HaveKeyWithValue(prefix+"power-cycle", "true"))
 			m.annotate(prefix+"power-cycle-grant", w.now.Format(time.RFC3339))
 			w.run()
-			waits("its turn among the power cycles of the seed")
+			waits("until the extension allows it")
 			m.annotate(prefix+"power-cycle-grant", w.now.Add(time.Minute).Format(time.RFC3339))
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))

@@ -39,7 +39,7 @@ type Group struct {
 	NeedsGrant  bool
 	// QuietTime is for how long a healthy machine had no request when one counts as asked for while it was healthy (X16).
 	QuietTime time.Duration
-	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
+	// MaxServicing is for how long the machine of a host that is being serviced is preserved (X18).
 	MaxServicing time.Duration
 	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
 	Evidence bool

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remediation decides when the host of a failed machine is powered off and on again, and when its node is made
-// safe: pure functions of objects, settings and the time. It knows no kind of host.
+// Package remediation decides when the host of a failed machine is powered off and on again, and when its node is made safe. Its
+// functions are pure: they depend on objects, settings and the time. It knows no kind of host.
 package remediation
 
 import (
@@ -40,7 +40,7 @@ type Host struct {
 	// Namespace, Name and UID are those of the object that requests are written to.
 	Namespace, Name string
 	UID             types.UID
-	// On is whether the host is on, as it reports; nil if it does not say.
+	// On is whether the host reports that it is on; nil if it does not say.
 	On *bool
 	// OffSinceRequest says that it was on when Owner asked, and reported that it is off after that (X1).
 	OffSinceRequest bool
@@ -56,7 +56,7 @@ type Host struct {
 	// Servicing says in words what the host's own controller is doing with it, a firmware update for example: nothing is written
 	// to the host meanwhile (X18). Empty for nothing.
 	Servicing string
-	// Error is what the host's own controller reports to be wrong with it, as it says it (X20). Empty for nothing.
+	// Error is what the controller of the host reports to be wrong with it, in its own words (X20). Empty for nothing.
 	Error string
 	// Cycles are those that the host has had within the last day, and a little longer, on behalf of whatever Machine (X20).
 	Cycles []Cycle

@@ -103,7 +103,7 @@ func (d *decision) editNode() {
 	}
 	taken := d.hasNodeRequest() && !d.isEnding() && (d.is.needs || d.taken || !d.group.AllowNodes)
 	if taken && !d.group.AllowNodes {
-		d.tell(true, EventRefused, "Operators do not allow power cycles to be asked for on Nodes.")
+		d.tell(true, EventRefused, "The request for a power cycle was removed from the Node, because the operators do not allow such requests on Nodes. Ask the operators.")
 	}
 	after := d.Node.DeepCopy()
 	if taken {

@@ -23,15 +23,15 @@ func (d *decision) obstacle() string {
 	}
 	switch g := d.group; {
 	case d.Host == nil:
-		return "The host is not known now."
+		return "The host is currently not known."
 	case d.Host.Taken != "":
 		return d.Host.Taken
 	case d.Host.Requested:
-		return "The host is kept off for somebody else."
+		return "Somebody else has requested the host to be off."
 	case !d.isOn():
 		return "The host does not report that it is on."
 	case d.waitsUntil(d.startedAt().Add(g.Settings.NodeStartup)):
-		return "The host may have been switched on a short time ago, and its node has time left to start."
+		return "The host may have been powered on a short time ago. Its node still has time to start."
 	case d.isUnwanted():
 		return "The machine is healthy."
 	case d.isMaintained():
@@ -41,15 +41,15 @@ func (d *decision) obstacle() string {
 	case g.ShootAway, d.NodeUnknown:
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
-		return "The API server of the shoot was away until a short time ago."
+		return "The API server of the shoot did not answer until a short time ago."
 	case d.unwell:
-		return "Too many nodes of the MachineDeployment are not ready."
+		return "Too many nodes of the pool in this zone are not ready."
 	case d.nodes == nil:
 		return "It is not known how many nodes of the shoot are ready."
 	case d.withThis().areTooManyAway():
 		return "Too many nodes of the shoot would not be ready."
 	case d.waitsUntil(d.to.record.Again):
-		return "The node has time left to start after the last power cycle."
+		return "The node still has time to start after the last power cycle."
 	}
 	return ""
 }
@@ -63,9 +63,9 @@ func (d *decision) startedAt() time.Time {
 	return d.to.record.Requested
 }
 
-const reasonGrant = "It waits for its turn among the power cycles of the seed."
+const reasonGrant = "The power cycle waits until the extension allows it, because the number of power cycles in the seed is limited."
 
-const reasonUpdate = "The machines of the MachineDeployment are being replaced or updated."
+const reasonUpdate = "The machines of the pool in this zone are being replaced or updated."
 
 // immovable returns in words why the machine is none to be power-cycled, and not to be kept because of a request either;
 // empty for nothing (X8, X14).
@@ -78,22 +78,22 @@ func (d *decision) immovable() string {
 	}
 	switch g := d.group; {
 	case d.Machine.Spec.ProviderID == "":
-		return "The machine has no provider id."
+		return "The machine has no provider ID."
 	case d.NoHost != "":
 		return d.NoHost
 	case d.group.Forbids(d.Machine):
-		return "Operators forbid to keep the machine: " + v1alpha1.AnnotationForbidden + "."
+		return "The operators forbid preserving the machine: " + v1alpha1.AnnotationForbidden + "."
 	case d.isStopped():
-		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
+		return "The machine must not be preserved: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
 	case g.Replicas == 0:
-		return "The machines of the MachineDeployment are being removed."
+		return "The machines of the pool in this zone are being removed."
 	case g.Rollout && (!g.InPlace || facts.IsUpdatedInPlace(d.Node)):
 		return reasonUpdate
 	}
 	return ""
 }
 
-// isKept says that the request keeps the machine: a hold would end the attempts to create one, and is not honoured otherwise.
+// isKept says that the request preserves the machine: a hold would end the attempts to create one, and is not honoured otherwise.
 func (d *decision) isKept() bool { return d.immovable() == "" }
 
 // isStopped says that a person, or operators, want the machine not to be kept, which ends a cycle as well (X10, X14).
@@ -101,7 +101,7 @@ func (d *decision) isStopped() bool {
 	return d.group.Forbids(d.Machine) || preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
 }
 
-// isClaimed says that the machine is kept because of the cycle, as is written on it (X10).
+// isClaimed says that the machine is preserved because of the cycle, as is written on it (X10).
 func (d *decision) isClaimed() bool {
 	kept := preservation.ReadRecord(d.Machine)
 	return kept != nil && slices.ContainsFunc(kept.Claims, func(c preservation.Claim) bool {

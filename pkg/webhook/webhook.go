@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook has what the webhooks of the extension share: none of them ever stands in the way of a request, and
-// each sees what the webhooks of other extensions have added.
+// Package webhook has what the webhooks of the extension share: they never block a request, and each sees what the webhooks of
+// other extensions have added.
 package webhook
 
 import (
@@ -31,7 +31,7 @@ var failures = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterO
 	Namespace: "machine_preservation",
 	Subsystem: "webhook",
 	Name:      "failures_total",
-	Help:      "Requests that a webhook has let through unchanged, as it failed.",
+	Help:      "Requests that a webhook has let through unchanged, because it failed.",
 }, []string{"webhook"})
 
 // New returns a mutating webhook for resources in the namespaces of shoots that have the extension enabled. If it cannot
@@ -58,7 +58,7 @@ func New(mgr manager.Manager, name string, mutator extensionswebhook.Mutator, ob
 }
 
 // failOpen allows what the handler inside refuses. failurePolicy Ignore is not enough: it is about webhooks that do not
-// answer, while an answer that says no, as it is made of an error or a panic, is obeyed.
+// answer, while an answer that says no, because it is made of an error or a panic, is obeyed.
 type failOpen struct {
 	admission.Handler
 	failures prometheus.Counter

@@ -258,7 +258,7 @@ func kubectlPreserve(p *Pool) {
 	text, status = owner.terminal("", "list", nodes[0], "-w", "--until", "released", "--timeout", "2s")
 	p.Expect(status).To(Equal(1))
 	p.Expect(text).To(ContainSubstring("--timeout=2s has passed, and not all of " + nodes[0] + " are released"))
-	p.Expect(operator.does("release", nodes[0], "--wait")).To(HaveSuffix(" is kept no longer\n"))
+	p.Expect(operator.does("release", nodes[0], "--wait")).To(HaveSuffix(" is no longer preserved\n"))
 	p.ordinary(well)
 }
 
@@ -280,7 +280,7 @@ func journal(p *Pool) {
 // keptUntil returns until when the plugin says that a machine is kept.
 func (p *Pool) keptUntil(text string) time.Time {
 	p.t.Helper()
-	match := regexp.MustCompile(`is kept until (\S+)\n`).FindStringSubmatch(text)
+	match := regexp.MustCompile(`is preserved until (\S+)\n`).FindStringSubmatch(text)
 	p.Expect(match).To(HaveLen(2), text)
 	until, err := time.Parse(time.RFC3339, match[1])
 	p.Expect(err).NotTo(HaveOccurred())

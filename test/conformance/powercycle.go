@@ -192,7 +192,7 @@ func stuckPowerCycles(p *Pool) {
 	}{
 		{neverOff, "The host was not off", false},
 		{neverOn, "The host was not on", true},
-		{neverWasOff, "its boot id is the old one", false},
+		{neverWasOff, "its boot ID has not changed", false},
 		{neverBack, "The node was not back", true},
 	} {
 		p.told(stuck.machine, "PowerCycleFailed", stuck.missed)

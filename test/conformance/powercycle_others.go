@@ -67,7 +67,7 @@ func startingHost(p *Pool) {
 	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(withCondition(corev1.NodeReady, corev1.ConditionTrue)) })
 	p.unasked(machine)
 	p.askForCycle(machine)
-	p.told(machine, "PowerCycleWaiting", "switched on a short time ago")
+	p.told(machine, "PowerCycleWaiting", "powered on a short time ago")
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, machine).Annotations).To(HaveKey(v1alpha1.AnnotationReboot)) })
 	p.t.Logf("Machine %s: its host was asked to be off %s after it was on", machine.Name, time.Since(on).Round(time.Second))
 	p.Expect(time.Since(on)).To(BeNumerically(">", longCycle-5*time.Second))
@@ -90,7 +90,7 @@ func servicedHost(p *Pool) {
 	}
 	p.told(serviced, "PowerCycleServicing", "serviced")
 	began := time.Now()
-	p.told(broken, "PowerCycleFailed", "Its own controller says: ")
+	p.told(broken, "PowerCycleFailed", "The controller of the host reports: ")
 	p.misbehave(broken, NoHostFault)
 	p.released(broken)
 	p.cycled(serviced, before)

@@ -55,12 +55,12 @@ func (l *life) quarantine(kind string) {
 	l.Expect(pool.record().Failures).To(HaveExactElements(HaveField("Machine", first.UID), HaveField("Machine", second.UID)))
 	told := fmt.Sprintf("Machines have failed on host %s 2 times within 24h0m0s.", server.GetName())
 	if kind == hosts.IronCore03 {
-		l.isTold(second, "HostNotQuarantined", told+" It is not put into quarantine: the hosts' own controller has no means to: ")
+		l.isTold(second, "HostNotQuarantined", told+" The host was not put into quarantine, because the hosts' own controller has no means to: ")
 		l.Expect(pool.record().Quarantined).To(BeNil())
 		l.Expect(pool.next()).NotTo(BeNil())
 		return
 	}
-	l.isTold(second, "HostQuarantined", told+" No other machine gets it until somebody lets it out.")
+	l.isTold(second, "HostQuarantined", told+" The host was put into quarantine: no other machine gets it until somebody takes it out.")
 	l.Expect(pool.record().Quarantined).To(HaveValue(HaveField("Namespace", l.Namespace)))
 	l.Expect(pool.next()).To(BeNil())
 

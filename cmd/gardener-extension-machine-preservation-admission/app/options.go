@@ -87,12 +87,12 @@ type limitOptions struct {
 func (o *limitOptions) AddFlags(flags *pflag.FlagSet) {
 	defaults := &configv1alpha1.ControllerConfiguration{}
 	configv1alpha1.SetObjectDefaults_ControllerConfiguration(defaults)
-	flags.Int32Var(&o.number, "max-auto-preserve-failed", noLimit, "how many failed machines of a worker pool the extension keeps without being asked for at most, -1 if there is no limit")
-	flags.DurationVar(&o.timeout, "max-machine-preserve-timeout", defaults.MaxMachinePreserveTimeout.Duration, "how long the extension keeps a machine at most")
-	flags.BoolVar(&o.hosts, "hosts", false, "whether the landscape has hosts whose power the extension can switch")
-	flags.BoolVar(&o.automatic, "hosts-automatic", false, "whether the extension power-cycles failed machines without being asked for")
+	flags.Int32Var(&o.number, "max-auto-preserve-failed", noLimit, "largest number of failed machines of a worker pool that the extension auto-preserves at a time, -1 for no limit")
+	flags.DurationVar(&o.timeout, "max-machine-preserve-timeout", defaults.MaxMachinePreserveTimeout.Duration, "longest time for which the extension preserves a machine")
+	flags.BoolVar(&o.hosts, "hosts", false, "whether the landscape has hosts that the extension can power-cycle")
+	flags.BoolVar(&o.automatic, "hosts-automatic", false, "whether the extension may power-cycle failed machines automatically")
 	flags.BoolVar(&o.evidence, "evidence", false, "whether the extension stores evidence of failed machines")
-	flags.DurationVar(&o.retention, "evidence-max-retention", v1alpha1.MaxEvidenceRetention, "for how long the extension keeps evidence at most after its machine is gone")
+	flags.DurationVar(&o.retention, "evidence-max-retention", v1alpha1.MaxEvidenceRetention, "longest time for which the extension keeps evidence after its machine is gone")
 }
 
 // Complete implements Completer.

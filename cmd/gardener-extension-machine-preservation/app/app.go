@@ -110,7 +110,7 @@ func NewCommand() *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:           "gardener-extension-" + Name,
-		Short:         "Keeps failed machines of shoots for analysis",
+		Short:         "Preserves failed machines of shoots for analysis",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -96,7 +96,7 @@ type configOptions struct {
 
 // AddFlags implements Flagger.AddFlags.
 func (o *configOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.path, "config", o.path, "Path to the file with the component configuration. Without it, defaults are used.")
+	fs.StringVar(&o.path, "config", o.path, "Path to the file with the component configuration. Without the flag, the defaults apply.")
 }
 
 // Complete implements Completer.Complete.

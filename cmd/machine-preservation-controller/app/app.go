@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app is the command of the sidecar.
+// Package app is the command line of the preservation controller.
 package app
 
 import (
@@ -66,7 +66,7 @@ func NewCommand() *cobra.Command {
 	opts := &Options{}
 	cmd := &cobra.Command{
 		Use:           Name,
-		Short:         "Keeps failed machines of a shoot for a limited time.",
+		Short:         "Preserves failed machines of a shoot for a limited time.",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -30,8 +30,8 @@ import (
 // Shoot validates the provider configuration in Shoots. An entry that is disabled is not looked at: nobody reads its
 // configuration, and gardener-apiserver does not label the Shoot for it.
 type Shoot struct {
-	// Limits are what operators allow, of which an owner is warned. Evidence that they do not allow is refused. Nothing else of it
-	// is looked at, and it may be nil.
+	// Limits are what operators allow. The owner is warned of what exceeds it, and evidence that they do not allow is refused. No
+	// other field is read. It may be nil.
 	Limits *configv1alpha1.ControllerConfiguration
 }
 
@@ -43,7 +43,7 @@ func (s Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot)
 // ValidateUpdate returns what is wrong with a changed Shoot, or else what its owner should know. Nothing is wrong if
 // neither the configuration nor what it is validated against has changed: an owner, or Gardener's own maintenance, must be
 // able to change the rest of a Shoot that is older than a rule. For the same reason, evidence that operators no longer allow, or
-// not for so long, is refused only to who has not asked for it before.
+// not for so long, is refused only if the Shoot did not request it before.
 func (s Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if newShoot.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(subjectOf(oldShoot), subjectOf(newShoot)) {
 		return nil, nil
@@ -104,7 +104,7 @@ func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *c
 	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence.IsEnabled() {
 		return nil
 	}
-	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, the operators have not enabled evidence")
+	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, because the operators have not enabled evidence")
 }
 
 // forbiddenRetention returns an error if evidence is asked for that is to be kept for longer than operators allow.
@@ -117,7 +117,7 @@ func forbiddenRetention(config *preservation.MachinePreservationConfig, limits *
 	if retention <= longest {
 		return nil
 	}
-	return field.Invalid(fldPath.Child("evidence", "retention"), retention.String(), fmt.Sprintf("must be at most %s, the operators do not allow more", longest))
+	return field.Invalid(fldPath.Child("evidence", "retention"), retention.String(), fmt.Sprintf("must be at most %s, because the operators do not allow more", longest))
 }
 
 // refusal makes errors about fields a status with a cause for each of them, which kubectl prints on lines of their own.

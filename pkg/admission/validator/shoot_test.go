@@ -151,8 +151,8 @@ var _ = Describe("Shoot", func() {
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
-				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 8 for worker pool "a", which is one less than its maximum because system components may run there`,
-				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 4 for worker pool "b", which is its maximum`),
+				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 8, one less than the maximum of worker pool "a", because system components may run there`,
+				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 4, the maximum of worker pool "b"`),
 		)
 
 		It("should pass on what has no path", func() {
@@ -178,42 +178,42 @@ var _ = Describe("Shoot", func() {
 		Entry("the extension is not there", newShoot(removed, own(0, new(int32(1)), 0))),
 		Entry("there is no configuration", newShoot()),
 		Entry("the Shoot has no workers", newShoot(workerless),
-			`spec.extensions[1]: the Shoot has no workers, no machine is preserved`),
+			`spec.extensions[1]: no machine is preserved, because the Shoot has no workers`),
 
 		Entry("the Shoot is self-hosted", newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.ControlPlane = &gardencorev1beta1.WorkerControlPlane{} }),
 			own(0, new(int32(1)), 0)),
-			`spec.extensions[1]: the Shoot is self-hosted, which is not supported, no machine is preserved`),
+			`spec.extensions[1]: no machine is preserved, because self-hosted Shoots are not supported`),
 
 		// What operators allow
 		Entry("as much as the operators allow", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 4, machinePreserveTimeout: 336h}"))),
 		Entry("more and longer than the operators allow, for all pools",
 			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 5 }), config("machineControllerManager: {autoPreserveFailedMax: 5, machinePreserveTimeout: 337h}")),
-			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
-			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 337h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, so 4 is used: no more machines of a worker pool are auto-preserved at a time`,
+			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 337h0m0s is longer than the operators allow, so 336h0m0s is used: no machine is preserved for longer`),
 		Entry("more and longer than the operators allow, in the Shoot's own fields",
 			newShoot(own(0, new(int32(6)), 400*time.Hour)),
-			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 6 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
-			`spec.provider.workers[0].machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 6 is more than the operators allow, so 4 is used: no more machines of a worker pool are auto-preserved at a time`,
+			`spec.provider.workers[0].machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, so 336h0m0s is used: no machine is preserved for longer`),
 		Entry("more than the operators allow for all pools, and less for each of them",
 			newShoot(config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 3}}, {name: b, machineControllerManager: {autoPreserveFailedMax: 3}}]\nmachineControllerManager: {autoPreserveFailedMax: 8}"))),
 		Entry("more than the operators allow, of which zones get nothing",
 			newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.Zones = []string{"1", "2", "3", "4", "5"} }), config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 5}}]")),
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 4 is distributed over the zones of worker pool "a" as 1, 1, 1, 1, 0: nothing is left for "5"`),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, so 4 is used: no more machines of a worker pool are auto-preserved at a time`,
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 4 is distributed over the zones of worker pool "a" as 1, 1, 1, 1, 0: in zone "5", failed machines are preserved only on request`),
 		Entry("Gardener that waits, for as long as the operators allow",
 			newShoot(reconciledBy("v1.146.3"), config("machineControllerManager: {machinePreserveTimeout: 400h}")),
-			`spec.extensions[1]: with Gardener v1.146.3, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 336h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`,
-			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+			`spec.extensions[1]: with Gardener v1.146.3, each change of the Shoot waits for preserved failed machines, and fails while there are any: for up to 336h0m0s, unless a request or the operators set another time. Gardener 1.147.0 and later do not wait for them`,
+			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, so 336h0m0s is used: no machine is preserved for longer`),
 
 		// Power cycles
 		Entry("X11: power cycles without hosts", newShoot(config("workers: [{name: a}, {name: b, powerCycle: {automatic: true}}]")),
-			`spec.extensions[1].providerConfig.workers[1].powerCycle: has no effect, the landscape has no hosts whose power can be switched`),
+			`spec.extensions[1].providerConfig.workers[1].powerCycle: has no effect, because the landscape has no hosts that can be power-cycled`),
 
 		// Precedence
 		Entry("number and timeout are in the Shoot's own fields as well",
 			newShoot(own(1, new(int32(3)), time.Hour), config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 2, machinePreserveTimeout: 90m}}]")),
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 2 wins over 3 in spec.provider.workers[1].machineControllerManager.autoPreserveFailedMachineMax`,
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: 1h30m0s wins over 1h0m0s in spec.provider.workers[1].machineControllerManager.machinePreserveTimeout`),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 2 overrides 3 in spec.provider.workers[1].machineControllerManager.autoPreserveFailedMachineMax`,
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: 1h30m0s overrides 1h0m0s in spec.provider.workers[1].machineControllerManager.machinePreserveTimeout`),
 		Entry("other fields are in the Shoot",
 			newShoot(own(1, new(int32(3)), 0), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 90m}}]"))),
 		Entry("fields of other pools are in the Shoot",
@@ -224,13 +224,13 @@ var _ = Describe("Shoot", func() {
 		// Distribution
 		Entry("one zone gets nothing of a pool's number",
 			newShoot(config("workers: [{name: b}, {name: a, machineControllerManager: {autoPreserveFailedMax: 2}}]")),
-			`spec.extensions[1].providerConfig.workers[1].machineControllerManager.autoPreserveFailedMax: 2 is distributed over the zones of worker pool "a" as 1, 1, 0: nothing is left for "3"`),
+			`spec.extensions[1].providerConfig.workers[1].machineControllerManager.autoPreserveFailedMax: 2 is distributed over the zones of worker pool "a" as 1, 1, 0: in zone "3", failed machines are preserved only on request`),
 		Entry("two zones get nothing of the number for all pools",
 			newShoot(config("machineControllerManager: {autoPreserveFailedMax: 1}")),
-			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: nothing is left for "2", "3"`),
+			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: in zone "2" or "3", failed machines are preserved only on request`),
 		Entry("two zones get nothing of the number in the Shoot",
 			newShoot(own(0, new(int32(1)), 0), config("machineControllerManager: {autoPreserveFailedMax: 3}")),
-			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: nothing is left for "2", "3"`),
+			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: in zone "2" or "3", failed machines are preserved only on request`),
 		Entry("every zone gets something, although not the same", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 4}"))),
 		Entry("every zone gets as much", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 3}"))),
 		Entry("no zone gets anything", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 0}"))),
@@ -241,7 +241,7 @@ var _ = Describe("Shoot", func() {
 			`spec.extensions[1].providerConfig.workers[0].machineControllerManager: has no effect while the maximum of worker pool "b" is 0`),
 		Entry("settings for a pool with one machine, which may run system components",
 			newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }), config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 0, forceDeletePodsWithVolumes: false}}]")),
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager: counts only for machines that are asked for: worker pool "a" keeps none by itself, because its only machine may run system components`),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager: applies only to machines that are preserved on request: worker pool "a" has no auto-preservation, because its only machine may run system components`),
 		Entry("the number 0 for such pools, which the number for all pools makes necessary",
 			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 0 }), pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }),
 				config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 0}}, {name: b, machineControllerManager: {autoPreserveFailedMax: 0}}]\nmachineControllerManager: {autoPreserveFailedMax: 2}"))),
@@ -251,44 +251,44 @@ var _ = Describe("Shoot", func() {
 		// Gardener that waits
 		Entry("Gardener that waits for machines that are kept, for the default time",
 			newShoot(reconciledBy("v1.146.3")),
-			`spec.extensions[1]: with Gardener v1.146.3, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 72h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`),
+			`spec.extensions[1]: with Gardener v1.146.3, each change of the Shoot waits for preserved failed machines, and fails while there are any: for up to 72h0m0s, unless a request or the operators set another time. Gardener 1.147.0 and later do not wait for them`),
 		Entry("Gardener that waits for machines that are kept, for the longest time of all pools",
 			newShoot(reconciledBy("1.130.0-dev"), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 2h}}]\nmachineControllerManager: {machinePreserveTimeout: 1h}")),
-			`spec.extensions[1]: with Gardener 1.130.0-dev, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 2h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`),
+			`spec.extensions[1]: with Gardener 1.130.0-dev, each change of the Shoot waits for preserved failed machines, and fails while there are any: for up to 2h0m0s, unless a request or the operators set another time. Gardener 1.147.0 and later do not wait for them`),
 		Entry("Gardener that does not wait for machines that are kept", newShoot(reconciledBy("v1.147.0"))),
 		Entry("Gardener of a version that says nothing", newShoot(reconciledBy("latest"))),
 
 		// Force
 		Entry("pods with volumes are deleted by force",
 			newShoot(config("workers: [{name: b, machineControllerManager: {forceDeletePodsWithVolumes: true}}]\nmachineControllerManager: {forceDeletePodsWithVolumes: true}")),
-			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`,
-			`spec.extensions[1].providerConfig.machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: true can destroy data: if a node does not answer although its machine still runs, pods run twice with the same volume`,
+			`spec.extensions[1].providerConfig.machineControllerManager.forceDeletePodsWithVolumes: true can destroy data: if a node does not answer although its machine still runs, pods run twice with the same volume`),
 		Entry("pods with volumes are not deleted by force", newShoot(config("machineControllerManager: {forceDeletePodsWithVolumes: false}"))),
 
 		// Drain strategies
 		Entry("the defaults of the strategies", newShoot(config("drainStrategies: {}"))),
 		Entry("protected pods go before all others",
 			newShoot(config("drainStrategies: {pdbForceDrainTimeout: 0s}")),
-			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: pods that a PodDisruptionBudget protects are deleted after 8m0s, before all others, which are deleted after the timeout of 45m0s`),
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: pods that a PodDisruptionBudget protects are deleted after 8m0s, sooner than all others, which are deleted after 45m0s`),
 		Entry("protected pods go with all others", newShoot(config("drainStrategies: {pdbForceDrainTimeout: 37m}"))),
 		Entry("a deadline is beyond the drain timeout of a pool",
 			newShoot(drainTimeout(1, time.Hour), config("drainStrategies: {}")),
-			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: comes to nothing for worker pool "b": 1h8m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 1h0m0s`),
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: has no effect for worker pool "b": it passes 1h8m0s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of 1h0m0s`),
 		Entry("both deadlines are beyond the drain timeout that is the default",
 			newShoot(drainTimeout(1, 5*time.Hour), config("drainStrategies: {timeout: 3h, pdbForceDrainTimeout: 4h}")),
-			`spec.extensions[1].providerConfig.drainStrategies.timeout: comes to nothing for worker pool "a": 3h0m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`,
-			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: comes to nothing for worker pool "a": 4h8m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`),
+			`spec.extensions[1].providerConfig.drainStrategies.timeout: has no effect for worker pool "a": it passes 3h0m0s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of 2h0m0s`,
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: has no effect for worker pool "a": it passes 4h8m0s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of 2h0m0s`),
 		// Node maintenance
 		Entry("the defaults of node maintenance", newShoot(config("nodeMaintenance: {}"))),
 		Entry("no maintenance begins", newShoot(config("nodeMaintenance: {maxUnavailable: 0%}")),
-			`spec.extensions[1].providerConfig.nodeMaintenance.maxUnavailable: 0% lets no maintenance begin on a node that is available`),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxUnavailable: 0% means that no maintenance begins on an available node`),
 		Entry("all nodes at once", newShoot(config("nodeMaintenance: {maxParallelOperations: 0}")),
-			`spec.extensions[1].providerConfig.nodeMaintenance.maxParallelOperations: 0 is no limit, all nodes are emptied at once if requestors ask for it. maxUnavailable limits that, too`),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxParallelOperations: 0 means no limit: if requestors ask for all nodes, all are drained at once. To limit that, set a higher number or maxUnavailable`),
 		Entry("as many nodes as may be unavailable", newShoot(config("nodeMaintenance: {maxParallelOperations: 0, maxUnavailable: 10%}"))),
 		Entry("machines that are kept for longer than is allowed", newShoot(config("nodeMaintenance: {maxHoldTime: 337h}")),
-			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: 337h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: 337h0m0s is longer than the operators allow, so 336h0m0s is used: no machine is preserved for longer`),
 		Entry("machines that are kept for less long than they are worked on", newShoot(config("nodeMaintenance: {maxHoldTime: 1h}")),
-			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: after 1h0m0s a machine is replaced when its node fails, although a requestor may work on it for 1h0m0s (maxNodeMaintenanceTime) from when it is ready`),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: after 1h0m0s of maintenance, machine-controller-manager replaces the machine if its node fails, although the requestor may work on the node for 1h0m0s from when it is Ready (maxNodeMaintenanceTime)`),
 		Entry("nothing is done anyway", newShoot(drainTimeout(1, time.Minute), config("drainStrategies: {disabled: true, pdbForceDrainTimeout: 0s}"))),
 	)
 
@@ -347,10 +347,10 @@ var _ = Describe("Shoot", func() {
 		Entry("none", &configv1alpha1.ControllerConfiguration{}, ""),
 		Entry("the landscape is not known", nil, ", powerCycle: {automatic: true}"),
 		Entry("no hosts any more", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Disabled: true}}, ", powerCycle: {}",
-			`spec.extensions[1].providerConfig.workers[0].powerCycle: has no effect, the landscape has no hosts whose power can be switched`),
+			`spec.extensions[1].providerConfig.workers[0].powerCycle: has no effect, because the landscape has no hosts that can be power-cycled`),
 		Entry("hosts", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {}"),
 		Entry("automatic that is not allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {automatic: true}",
-			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it. DryRun tells which would be`),
+			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, because the operators do not allow it: machines are power-cycled only on request. To see which would be power-cycled, set DryRun`),
 		Entry("only to be told", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {automatic: DryRun}"),
 		Entry("automatic that is allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Automatic: true}}, ", powerCycle: {automatic: true}"),
 	)
@@ -358,8 +358,8 @@ var _ = Describe("Shoot", func() {
 	Describe("evidence", func() {
 		const (
 			asks    = "evidence: {enabled: true}"
-			refused = `spec.extensions[1].providerConfig.evidence.enabled: Invalid value: true: must be false, the operators have not enabled evidence`
-			warned  = `spec.extensions[1].providerConfig.evidence.enabled: true has no effect, the operators have not enabled evidence`
+			refused = `spec.extensions[1].providerConfig.evidence.enabled: Invalid value: true: must be false, because the operators have not enabled evidence`
+			warned  = `spec.extensions[1].providerConfig.evidence.enabled: true has no effect, because the operators have not enabled evidence`
 		)
 		off, on := &configv1alpha1.ControllerConfiguration{}, &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{Enabled: true}}
 		atMost := func(retention time.Duration) *configv1alpha1.ControllerConfiguration {
@@ -382,8 +382,8 @@ var _ = Describe("Shoot", func() {
 			Entry("enabled", on, asks, ""),
 			Entry("the landscape is not known", nil, asks, ""),
 			Entry("as long as it may be kept", atMost(200*time.Hour), "evidence: {enabled: true, retention: 200h}", ""),
-			Entry("longer", atMost(200*time.Hour), "evidence: {enabled: true, retention: 201h}", `evidence.retention: Invalid value: "201h0m0s": must be at most 200h0m0s, the operators do not allow more`),
-			Entry("longer by default", atMost(100*time.Hour), asks, `evidence.retention: Invalid value: "168h0m0s": must be at most 100h0m0s, the operators do not allow more`),
+			Entry("longer", atMost(200*time.Hour), "evidence: {enabled: true, retention: 201h}", `evidence.retention: Invalid value: "201h0m0s": must be at most 200h0m0s, because the operators do not allow more`),
+			Entry("longer by default", atMost(100*time.Hour), asks, `evidence.retention: Invalid value: "168h0m0s": must be at most 100h0m0s, because the operators do not allow more`),
 		)
 
 		DescribeTable("should not be asked for anew for longer than operators allow, and those be warned that have asked before", func(before, after string, isRefused bool) {
@@ -393,7 +393,7 @@ var _ = Describe("Shoot", func() {
 				return
 			}
 			Expect(err).NotTo(HaveOccurred())
-			Expect(warnings).To(HaveExactElements(HaveSuffix("0m0s counts as 100h0m0s, the operators do not allow more")))
+			Expect(warnings).To(HaveExactElements(HaveSuffix("0m0s is longer than the operators allow, so 100h0m0s is used")))
 		},
 			Entry("unchanged", "evidence: {enabled: true, retention: 200h}", "evidence: {enabled: true, retention: 200h}", false),
 			Entry("shorter", "evidence: {enabled: true, retention: 200h}", "evidence: {enabled: true, retention: 101h}", false),
@@ -441,15 +441,15 @@ var _ = Describe("Shoot", func() {
 			Entry("smaller pool",
 				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]")),
 				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]"), pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 3 })),
-				`must be at most 3 for worker pool "b", which is its maximum`),
+				`must be at most 3, the maximum of worker pool "b"`),
 			Entry("pool for system components",
 				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]")),
 				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]"), pool(1, func(w *gardencorev1beta1.Worker) { w.SystemComponents = nil })),
-				`must be at most 3 for worker pool "b", which is one less than its maximum because system components may run there`),
+				`must be at most 3, one less than the maximum of worker pool "b", because system components may run there`),
 			Entry("number that is taken from the Shoot",
 				newShoot(config("machineControllerManager: {autoPreserveFailedMax: 5}"), own(1, new(int32(4)), 0)),
 				newShoot(config("machineControllerManager: {autoPreserveFailedMax: 5}")),
-				`must be at most 4 for worker pool "b", which is its maximum`),
+				`must be at most 4, the maximum of worker pool "b"`),
 		)
 
 		DescribeTable("should let through",

@@ -27,7 +27,7 @@ import (
 )
 
 // firstWithPreservation is the version of Gardener that comes with machine-controller-manager 0.62 and does not wait for
-// machines that are kept.
+// preserved machines.
 const firstWithPreservation = "1.147.0"
 
 // warnings returns what the owner of a Shoot should know about a valid configuration. Each names the field, its value where
@@ -41,10 +41,10 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 	}
 	switch {
 	case isSelfHosted:
-		w.add(extensionPath, "the Shoot is self-hosted, which is not supported, no machine is preserved")
+		w.add(extensionPath, "no machine is preserved, because self-hosted Shoots are not supported")
 		return w.warnings
 	case len(pools) == 0:
-		w.add(extensionPath, "the Shoot has no workers, no machine is preserved")
+		w.add(extensionPath, "no machine is preserved, because the Shoot has no workers")
 	}
 	// Of the defaults of the extension's own configuration, nothing is known here.
 	if limits != nil {
@@ -114,7 +114,7 @@ func (w *collector) ofGardener(version string, extensionPath *field.Path) {
 		}
 		longest = max(longest, timeout)
 	}
-	w.add(extensionPath, "with Gardener %s, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to %s, unless a request or the operators say otherwise. From %s on they do not",
+	w.add(extensionPath, "with Gardener %s, each change of the Shoot waits for preserved failed machines, and fails while there are any: for up to %s, unless a request or the operators set another time. Gardener %s and later do not wait for them",
 		version, longest, firstWithPreservation)
 }
 
@@ -136,7 +136,7 @@ func (w *collector) ofWorker(index int) {
 		if pool.Maximum == 0 {
 			w.add(fldPath, "has no effect while the maximum of worker pool %q is 0", pool.Name)
 		} else {
-			w.add(fldPath, "counts only for machines that are asked for: worker pool %q keeps none by itself, because its only machine may run system components", pool.Name)
+			w.add(fldPath, "applies only to machines that are preserved on request: worker pool %q has no auto-preservation, because its only machine may run system components", pool.Name)
 		}
 	}
 
@@ -147,13 +147,13 @@ func (w *collector) ofWorker(index int) {
 // goes before that.
 func warnOfPrecedence[T any](w *collector, values share.Ranked[T]) {
 	if len(values) > 1 && values[1].Source == share.SourceShoot {
-		w.add(values[0].Path, "%v wins over %v in %s", values[0].Value, values[1].Value, values[1].Path)
+		w.add(values[0].Path, "%v overrides %v in %s", values[0].Value, values[1].Value, values[1].Path)
 	}
 }
 
 func (w *collector) ofForce(settings *preservation.MachineControllerManagerSettings, fldPath *field.Path) {
 	if settings != nil && ptr.Deref(settings.ForceDeletePodsWithVolumes, false) {
-		w.add(fldPath.Child("forceDeletePodsWithVolumes"), "if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data")
+		w.add(fldPath.Child("forceDeletePodsWithVolumes"), "true can destroy data: if a node does not answer although its machine still runs, pods run twice with the same volume")
 	}
 }
 
@@ -161,10 +161,10 @@ func (w *collector) ofForce(settings *preservation.MachineControllerManagerSetti
 func (w *collector) ofLimits(index int) {
 	values := w.values(index)
 	if number, limit := values.AutoPreserveFailedMax.Effective(), w.limits.MaxAutoPreserveFailed; limit != nil && number.Value > *limit {
-		w.add(number.Path, "%d is more than the operators allow, it is taken for %d, which is the most that is kept of a worker pool", number.Value, *limit)
+		w.add(number.Path, "%d is more than the operators allow, so %d is used: no more machines of a worker pool are auto-preserved at a time", number.Value, *limit)
 	}
 	if timeout, limit := values.MachinePreserveTimeout.Effective(), w.limits.MaxMachinePreserveTimeout; limit != nil && timeout.Value > limit.Duration {
-		w.add(timeout.Path, "%s is longer than the operators allow, it is taken for %s, which is the longest that a machine is kept", timeout.Value, limit.Duration)
+		w.add(timeout.Path, "%s is longer than the operators allow, so %s is used: no machine is preserved for longer", timeout.Value, limit.Duration)
 	}
 }
 
@@ -184,8 +184,8 @@ func (w *collector) ofZones(index int) {
 		}
 	}
 	if len(without) > 0 {
-		w.add(number.Path, "%d is distributed over the zones of worker pool %q as %s: nothing is left for %s",
-			number.Value, pool.Name, strings.Join(shares, ", "), strings.Join(without, ", "))
+		w.add(number.Path, "%d is distributed over the zones of worker pool %q as %s: in zone %s, failed machines are preserved only on request",
+			number.Value, pool.Name, strings.Join(shares, ", "), strings.Join(without, " or "))
 	}
 }
 
@@ -198,7 +198,7 @@ func (w *collector) ofDrainStrategies() {
 	fldPath := w.configPath.Child("drainStrategies")
 	timeout, pdbDeadline := strategies.Timeout.Duration, providerconfig.PDBDeadline(strategies)
 	if pdbDeadline < timeout {
-		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, before all others, which are deleted after the timeout of %s", pdbDeadline, timeout)
+		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, sooner than all others, which are deleted after %s", pdbDeadline, timeout)
 	}
 	for _, pool := range w.pools {
 		drainTimeout := ptr.Deref(pool.MachineDrainTimeout, metav1.Duration{Duration: facts.DefaultTimeouts.Drain}).Duration
@@ -207,13 +207,13 @@ func (w *collector) ofDrainStrategies() {
 			after time.Duration
 		}{{"timeout", timeout}, {"pdbForceDrainTimeout", pdbDeadline}} {
 			if deadline.after > drainTimeout {
-				w.add(fldPath.Child(deadline.field), "comes to nothing for worker pool %q: %s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of %s", pool.Name, deadline.after, drainTimeout)
+				w.add(fldPath.Child(deadline.field), "has no effect for worker pool %q: it passes %s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of %s", pool.Name, deadline.after, drainTimeout)
 			}
 		}
 	}
 }
 
-// ofNodeMaintenance warns of limits that let nothing or everything happen, and of machines that are not kept for as long as
+// ofNodeMaintenance warns of limits that let nothing or everything happen, and of machines that are not preserved for as long as
 // they may be worked on.
 func (w *collector) ofNodeMaintenance() {
 	maintenance := w.config.NodeMaintenance
@@ -226,18 +226,18 @@ func (w *collector) ofNodeMaintenance() {
 	}
 	switch {
 	case isZero(maintenance.MaxUnavailable):
-		w.add(fldPath.Child("maxUnavailable"), "%s lets no maintenance begin on a node that is available", maintenance.MaxUnavailable)
+		w.add(fldPath.Child("maxUnavailable"), "%s means that no maintenance begins on an available node", maintenance.MaxUnavailable)
 	case isZero(maintenance.MaxParallelOperations) && maintenance.MaxUnavailable == nil:
-		w.add(fldPath.Child("maxParallelOperations"), "%s is no limit, all nodes are emptied at once if requestors ask for it. maxUnavailable limits that, too", maintenance.MaxParallelOperations)
+		w.add(fldPath.Child("maxParallelOperations"), "%s means no limit: if requestors ask for all nodes, all are drained at once. To limit that, set a higher number or maxUnavailable", maintenance.MaxParallelOperations)
 	}
 
 	hold, holdPath := maintenance.MaxHoldTime.Duration, fldPath.Child("maxHoldTime")
 	if limit := w.limits.MaxMachinePreserveTimeout; limit != nil && hold > limit.Duration {
-		w.add(holdPath, "%s is longer than the operators allow, it is taken for %s, which is the longest that a machine is kept", hold, limit.Duration)
+		w.add(holdPath, "%s is longer than the operators allow, so %s is used: no machine is preserved for longer", hold, limit.Duration)
 		hold = limit.Duration
 	}
 	if ready := maintenance.MaxNodeMaintenanceTime.Duration; hold <= ready {
-		w.add(holdPath, "after %s a machine is replaced when its node fails, although a requestor may work on it for %s (maxNodeMaintenanceTime) from when it is ready", hold, ready)
+		w.add(holdPath, "after %s of maintenance, machine-controller-manager replaces the machine if its node fails, although the requestor may work on the node for %s from when it is Ready (maxNodeMaintenanceTime)", hold, ready)
 	}
 }
 
@@ -249,9 +249,9 @@ func (w *collector) ofPowerCycles() {
 		switch {
 		case worker.PowerCycle == nil:
 		case hosts == nil || hosts.Disabled:
-			w.add(fldPath, "has no effect, the landscape has no hosts whose power can be switched")
+			w.add(fldPath, "has no effect, because the landscape has no hosts that can be power-cycled")
 		case v1alpha1.AutomaticPowerCycle(*worker.PowerCycle.Automatic) == v1alpha1.AutomaticTrue && !hosts.Automatic:
-			w.add(fldPath.Child("automatic"), "true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it. DryRun tells which would be")
+			w.add(fldPath.Child("automatic"), "true has no effect, because the operators do not allow it: machines are power-cycled only on request. To see which would be power-cycled, set DryRun")
 		}
 	}
 }
@@ -259,11 +259,11 @@ func (w *collector) ofPowerCycles() {
 // ofEvidence warns of what the Shoot has asked for before operators have disabled it. Others are refused.
 func (w *collector) ofEvidence() {
 	if forbiddenEvidence(w.config, &w.limits, w.configPath) != nil {
-		w.add(w.configPath.Child("evidence", "enabled"), "true has no effect, the operators have not enabled evidence")
+		w.add(w.configPath.Child("evidence", "enabled"), "true has no effect, because the operators have not enabled evidence")
 	}
 	if forbiddenRetention(w.config, &w.limits, w.configPath) != nil {
 		longest := w.limits.Evidence.MaxRetention.Duration
-		w.add(w.configPath.Child("evidence", "retention"), "%s counts as %s, the operators do not allow more", w.config.Evidence.Retention.Duration, longest)
+		w.add(w.configPath.Child("evidence", "retention"), "%s is longer than the operators allow, so %s is used", w.config.Evidence.Retention.Duration, longest)
 	}
 }
 

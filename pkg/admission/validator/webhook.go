@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validator is the webhook that tells a shoot owner at once what is wrong with the provider configuration, and
-// what it does not do although it is valid.
+// Package validator is the webhook that tells a shoot owner what is not valid in the provider configuration, and what has no
+// effect or a risk although it is valid.
 package validator
 
 import (

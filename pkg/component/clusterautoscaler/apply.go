@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterautoscaler is the flag of the cluster-autoscaler that has it go on scaling while failed machines are kept. Their
-// nodes are unready, and with more than 45 % and more than three of these it stops all scaling. Gardener >= 1.147 lifts that for
-// its own preservation, and only for that.
+// Package clusterautoscaler sets the flag with which the cluster-autoscaler goes on scaling while failed machines are preserved.
+// The nodes of these machines are unready, and the cluster-autoscaler stops all scaling if more than 45 % of all nodes, and more
+// than three, are unready. Gardener >= 1.147 lifts that limit for its own preservation only.
 package clusterautoscaler
 
 import (

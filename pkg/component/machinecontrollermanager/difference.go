@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machinecontrollermanager is what is ours in the Deployment of machine-controller-manager: what the webhook puts there and
-// controllers look at.
+// Package machinecontrollermanager says what this extension adds to the Deployment of machine-controller-manager. The webhook
+// adds it, and controllers compare it.
 package machinecontrollermanager
 
 import (

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machineevidence brings into the shoot what the copies of stored evidence need: a namespace of their own, the right of the
-// preservation controller to write there, and a Role for those who are to read there, which is bound to nobody.
+// Package machineevidence deploys into the shoot what the copies of stored evidence need: a namespace, the right of the
+// preservation controller to write there, and a Role to read there, which is bound to nobody.
 package machineevidence
 
 import (

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machinefailures brings the API of MachineFailures into the shoot, and allows its people to read them.
+// Package machinefailures deploys the API of MachineFailures into the shoot, and allows viewers of the shoot to read them.
 package machinefailures
 
 import (

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodemaintenance brings the API of NodeMaintenances into a shoot, with the limits that the Shoot sets. What was
-// brought stays when the feature is disabled: the objects are the shoot's.
+// Package nodemaintenance deploys the API of NodeMaintenances into a shoot, with the limits that the Shoot sets. The API stays
+// when node maintenance is disabled, because its objects belong to the shoot owner.
 package nodemaintenance
 
 import (

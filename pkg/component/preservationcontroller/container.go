@@ -72,7 +72,7 @@ type ContainerValues struct {
 	Namespace string
 	// Holder is one of the Holder constants.
 	Holder string
-	// MaxMachinePreserveTimeout is how long a machine is kept at most (P13).
+	// MaxMachinePreserveTimeout is the longest time for which a machine is preserved (P13).
 	MaxMachinePreserveTimeout time.Duration
 	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
 	// there and here.

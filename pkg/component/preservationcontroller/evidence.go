@@ -98,7 +98,7 @@ func shootEvidenceRules(enabled, nodeLogs bool) []rbacv1.PolicyRule {
 		allow(policyv1.GroupName, "poddisruptionbudgets", "list"),
 	}
 	if nodeLogs {
-		// There is no less: the API server asks for this whatever the kubelet is asked for, and nodes/log is for who can reach kubelets.
+		// There is no less: the API server asks for this whatever the kubelet is asked for, and nodes/log is for users who can reach kubelets.
 		rules = append(rules, allow(corev1.GroupName, "nodes/proxy", "get"))
 	}
 	return rules

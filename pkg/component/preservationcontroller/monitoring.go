@@ -173,87 +173,87 @@ func alerts() []monitoringv1.Rule {
 		alert("MachinePreservationControllerDown", operators, "15m",
 			`absent(up{job="machine-preservation-controller"} == 1) and on () up{job="machine-controller-manager"} == 1`,
 			"Failed machines are not preserved.",
-			"The container machine-preservation-controller in the pod of machine-controller-manager cannot be reached. "+
-				"Machines that fail are replaced; those that are preserved are kept until their expiry.",
+			"Prometheus cannot reach the container machine-preservation-controller in the pod of machine-controller-manager. "+
+				"machine-controller-manager replaces machines that fail. Machines that are already preserved stay until their expiry.",
 		),
 		// A request that keeps failing is tried again after 17 minutes at most; by the preservation controller after 30 seconds.
 		alert("MachinePreservationReconcileErrors", operators, "1h",
 			`sum by (controller) (increase(controller_runtime_reconcile_errors_total{job="machine-preservation-controller"}[30m])) > 0`,
 			"The machine-preservation-controller keeps failing.",
-			"The controller {{ $labels.controller }} of the machine-preservation-controller has had errors for more than an hour.",
+			"The controller {{ $labels.controller }} of the machine-preservation-controller has failed again and again for more than an hour. Its log says why.",
 		),
 		// What fails is tried again after 30 seconds at most.
 		alert("MachinePreservationErrors", operators, "1h",
 			`sum by (pool, kind) (increase(machine_preservation_errors_total[10m])) > 0`,
 			"Decisions on machines cannot be carried out.",
 			"Calls to {{ if eq $labels.kind \"node\" }}the shoot for nodes{{ else }}the seed for machines{{ end }} of worker pool "+
-				"{{ $labels.pool }} have failed for more than an hour. Other machines are not concerned.",
+				"{{ $labels.pool }} have failed for more than an hour, so that what was decided about these machines is not done. Other machines are not affected.",
 		),
 		// While the shoot's API server is away this is what is to be expected, and Gardener's own alert tells.
 		alert("MachinePreservationShootNotSynced", operators, "15m",
 			`machine_preservation_shoot_synced == 0 and on () max(up{job="kube-apiserver"}) == 1`,
-			"The machine-preservation-controller does not see the shoot's nodes as they are.",
-			"The machine-preservation-controller can neither list nor watch the nodes, although their API server can be reached. Failed "+
-				"machines are preserved; requests on nodes are not seen, and nodes are neither protected nor drained.",
+			"The machine-preservation-controller does not see the current nodes of the shoot.",
+			"The machine-preservation-controller can neither list nor watch the nodes, although the shoot's API server can be reached. Failed "+
+				"machines are still preserved, but requests on nodes are not seen, and nodes are neither protected nor drained.",
 		),
 		alert("MachinePreservationHoldLate", operators, "",
 			`increase(machine_preservation_hold_lead_seconds_bucket{`+tooLate+`}[1h]) > 0`,
-			"A failing machine was held too late.",
-			"A failing machine of worker pool {{ $labels.pool }} was held only when machine-controller-manager could have terminated "+
-				"it already. The next one may be lost.",
+			"A failing machine was preserved too late.",
+			"A failing machine of worker pool {{ $labels.pool }} was held only after machine-controller-manager could already have terminated "+
+				"it. The next failing machine may be lost.",
 		),
 		alert("MachinePreservationOverdue", operators, "5m",
 			`time() - machine_preservation_expiry_timestamp_seconds > 900`,
 			"The preservation of a machine does not end.",
-			"The preservation of machine {{ $labels.machine }} should have ended {{ $value | humanizeDuration }} ago.",
+			"Machine {{ $labels.machine }} is still preserved, although its preservation expired {{ $value | humanizeDuration }} ago.",
 		),
 		alert("MachinePreservationShareMissing", operators, "15m",
 			`machine_preservation_share_used unless on (machine_deployment) machine_preservation_share`,
 			"A MachineDeployment has no share of its worker pool's autoPreserveFailedMax.",
-			"Failed machines of MachineDeployment {{ $labels.machine_deployment }} are not preserved automatically.",
+			"Failed machines of MachineDeployment {{ $labels.machine_deployment }} are not preserved automatically, because the MachineDeployment has no share.",
 		),
 		// It goes by itself when the node is drained: that may be seconds after the last strategy.
 		alert("MachinePreservationNodeDrainTimeout", operators, "5m",
 			`machine_preservation_node_drain_timeout == 1`,
 			"A node is not drained in time for an update.",
-			"Machine-controller-manager has not been able to drain node {{ $labels.node }} for an update of the shoot's workers within the "+
-				"time that the shoot's drain strategies set. The condition NodeDrain of the node says which pods are left.",
+			"machine-controller-manager has not drained node {{ $labels.node }} for an update of the workers within the "+
+				"timeout of the drain strategies of the shoot. The condition NodeDrain of the node names the pods that are left.",
 		),
 		// As long as one after the other comes to an end, there may always be one.
 		alert("MachinePreservationMaintenanceDrainStuck", everybody, "1h",
 			`machine_preservation_node_maintenances{phase="Draining"} > 0`+
 				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1h]) > 0`,
 			"Nodes are not drained for their maintenance.",
-			"{{ $value }} node(s) are drained for a maintenance, and none of these drains has come to an end for at least an hour. The condition Ready of "+
-				"the NodeMaintenance(s) says which pods are in the way.",
+			"{{ $value }} node(s) are being drained for a maintenance, and no such drain has ended for at least an hour. The condition Ready of "+
+				"each NodeMaintenance names the pods that are in the way.",
 		),
 		// One that is deleted because of its time is gone within seconds.
 		alert("MachinePreservationMaintenanceOverdue", everybody, "10m",
 			`machine_preservation_node_maintenance_overdue == 1`,
 			"A node is not given back after its maintenance.",
-			"A NodeMaintenance has node {{ $labels.node }} for longer than the shoot's maxNodeMaintenanceTime: its requestor has failed, additional "+
-				"requestors do not let go of it, or it is not to be deleted. The node takes a place that others may wait for.",
+			"A NodeMaintenance has had node {{ $labels.node }} for longer than the maxNodeMaintenanceTime of the shoot, because its requestor has failed, an "+
+				"additional requestor has not released it, or it may not be deleted. The node takes a slot that other maintenances may wait for.",
 		),
-		// By then, the machines are kept no longer unless the shoot says so.
+		// By then, the machines are no longer preserved, unless the shoot says so.
 		alert("MachinePreservationMaintenanceUnfinished", everybody, "1d",
 			`machine_preservation_node_maintenances{phase=~"Ready|RequestorFailed"} > 0`+
 				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1d]) > 0`,
 			"Nodes are not given back after their maintenance.",
-			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none of them has come to an end for at least a day. Their nodes are "+
-				"cordoned, and take places that others wait for.",
+			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none has left that phase for at least a day. Their nodes are "+
+				"cordoned and take slots that other maintenances may wait for.",
 		),
 		// What fails is tried again after 30 seconds at most.
 		alert("MachinePreservationHostOff", operators, "5m",
 			`time() - machine_preservation_power_cycle_deadline_timestamp_seconds > 300`,
 			"A host is off for longer than its power cycle may take.",
-			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or is asked to be, because of a power cycle that should have powered it on "+
+			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or still requested to be off, because of a power cycle that should have powered it on "+
 				"{{ $value | humanizeDuration }} ago.",
 		),
 		// What fails is tried again after six minutes at most.
 		alert("MachinePreservationEvidenceFailed", operators, "15m",
 			`increase(machine_preservation_evidence_total{outcome="failed"}[10m]) > 0`,
 			"Evidence of failed machines cannot be stored.",
-			"Evidence of a failed machine has not been stored for more than 15 minutes. It is lost with the machine. The Event "+
+			"Evidence of a failed machine has not been stored for more than 15 minutes. It is lost when the machine is gone. The Event "+
 				"EvidenceFailed of the Machine says why.",
 		),
 		// An increase is rarely a whole number.
@@ -261,20 +261,20 @@ func alerts() []monitoringv1.Rule {
 			`sum by (pool, reason) (increase(machine_preservation_failures_total{reason!="PowerCycled"}[1d])) > 2.5`,
 			"Machines of a worker pool fail again and again for the same reason.",
 			"{{ $value | printf \"%.0f\" }} machines of worker pool {{ $labels.pool }} failed within a day because of {{ $labels.reason }}. "+
-				"`kubectl preserve history --pool {{ $labels.pool }}` shows them, and `kubectl preserve why` each of them.",
+				"To list them, run `kubectl preserve history --pool {{ $labels.pool }}`. To see why one of them failed, run `kubectl preserve why MACHINE`.",
 		),
 		// The pod may be another one by then, and with it the series.
 		alert("MachinePreservationHostFailsAgain", operators, "",
 			`changes(max by (host) (machine_preservation_host_failure_timestamp_seconds)[7d:5m]) >= 2`,
 			"Machines on a host fail again and again.",
-			"After a machine on host {{ $labels.host }} had failed, it happened {{ $value }} more times within a week. "+
-				"`kubectl preserve history --host {{ $labels.host }}` shows these failures.",
+			"A machine on host {{ $labels.host }} failed, and {{ $value }} more failures on that host followed within a week. "+
+				"To list them, run `kubectl preserve history --host {{ $labels.host }}`.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,
-			"A PodDisruptionBudget holds up the drain of a failed node.",
+			"A PodDisruptionBudget blocks the drain of a failed node.",
 			"Pods stay on {{ $value }} failed and preserved node(s) of worker pool {{ $labels.pool }}, because a PodDisruptionBudget "+
-				"refuses their eviction. The condition Preserved of the node(s) says which.",
+				"does not allow their eviction. The condition Preserved of the node(s) names the PodDisruptionBudget.",
 		),
 	}
 }

@@ -211,7 +211,7 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 }
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
-// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances,
+// processes without a kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances,
 // power-cycles hosts, stores evidence, and tells of failures.
 func (p *preservationController) deployAccessSecret(ctx context.Context, evidence string) error {
 	access := p.accessSecret()

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterautoscaler gives the cluster-autoscaler of a shoot the flag with which it goes on scaling while failed machines
-// are kept, and takes it away.
+// Package clusterautoscaler adds to the cluster-autoscaler of a shoot, and removes from it, the flag with which it goes on
+// scaling while failed machines are preserved.
 package clusterautoscaler
 
 import (
@@ -42,7 +42,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	})
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		// There is one worker, as it waits for the limiter.
+		// There is one worker, because it waits for the limiter.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		// With its start it sees all of them. What was written while the webhook was away, is made up for then or after the
 		// next reconciliation of the shoot.

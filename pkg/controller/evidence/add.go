@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence bounds how many bytes of evidence there are in a seed, fairly: control planes that have most keep less, and those that
-// have little keep all. The replica that leads is the only one that looks.
+// Package evidence limits how many bytes of evidence a seed stores, fairly: control planes with the most evidence store less,
+// and control planes with little evidence store all of it. Only the leading replica does this.
 package evidence
 
 import (

@@ -2,8 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grants limits how many power cycles there are at a time in a seed (X8). The replica that leads is the only one that lets any
-// begin.
+// Package grants limits how many power cycles there are at a time in a seed (X8). Only the leading replica grants power cycles.
 package grants
 
 import (

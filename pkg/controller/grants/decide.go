@@ -31,8 +31,8 @@ type Decision struct {
 }
 
 // Decide returns whose cycles may begin so that never more than the limit are under way (X8). The machines are those of all control
-// planes that have LabelPowerCycle. Those come first that have waited for the longest. Who has let a grant of this wait pass comes
-// after all who have not, whoever did so longest ago first: his preservation controller may be gone.
+// planes that have LabelPowerCycle. The machines that have waited longest come first. Machines that have not used a grant of this wait
+// come after all others, because their preservation controller may be gone. Of these, the one whose grant passed first comes first.
 func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decision {
 	type waiting struct {
 		machine       *machinev1alpha1.Machine

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package healthcheck shows in conditions of the Extension, and so of the Shoot, what keeps machines from being preserved.
+// Package healthcheck shows in conditions of the Extension, and so of the Shoot, what prevents machines from being preserved.
 // Gardener itself checks the ManagedResource with the permissions in the shoot.
 package healthcheck
 

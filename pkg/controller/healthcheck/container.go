@@ -38,7 +38,7 @@ type Container struct {
 }
 
 // Check returns that the container is missing, not as it should be or not ready. One of another version or configuration of
-// the extension works, and is replaced when it is its turn. Without a machine-controller-manager, and while it is scaled
+// the extension works, and is replaced later. Without a machine-controller-manager, and while it is scaled
 // down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	if !controlplane.IsSupported(namespace) {
@@ -61,7 +61,7 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 	if difference.Kind == machinecontrollermanager.None && machinecontrollermanager.Container(deployment) == nil {
 		difference = machinecontrollermanager.Difference{
 			Kind:   machinecontrollermanager.Missing,
-			Reason: "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too",
+			Reason: "it is missing, and the webhook cannot inject it, because its access secret, the token in there or the kubeconfig of machine-controller-manager is missing",
 		}
 	}
 	switch difference.Kind {
@@ -86,7 +86,7 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 	case !works:
 		return progressing(detail), nil
 	case len(problems) > 0 && now.Sub(machinecontrollermanager.LastProgress(deployment, now)) >= patience:
-		return unhealthy(detail + ". Another pod works, but no change of machine-controller-manager gets through"), nil
+		return unhealthy(detail + ". Another pod works, but changes of machine-controller-manager are not rolled out"), nil
 	}
 	return healthy(), nil
 }

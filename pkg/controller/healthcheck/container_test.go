@@ -128,7 +128,7 @@ var _ = Describe("Container", func() {
 		Expect(c.Delete(ctx, secret)).To(Succeed())
 		deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
 		Expect(c.Create(ctx, deployment)).To(Succeed())
-		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too")))
+		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it, because its access secret, the token in there or the kubeconfig of machine-controller-manager is missing")))
 	})
 
 	It("should be healthy with a container of another version, as long as that is ready", func() {
@@ -207,7 +207,7 @@ var _ = Describe("Container", func() {
 		stuckSince(5 * time.Minute)
 		expect(HaveValue(And(
 			HaveField("Status", gardencorev1beta1.ConditionFalse),
-			HaveField("Detail", notReady+`pod "mcm-2" (it is waiting: CrashLoopBackOff: back-off). Another pod works, but no change of machine-controller-manager gets through`),
+			HaveField("Detail", notReady+`pod "mcm-2" (it is waiting: CrashLoopBackOff: back-off). Another pod works, but changes of machine-controller-manager are not rolled out`),
 		)))
 
 		old.Finalizers = []string{"foo"}

@@ -34,7 +34,7 @@ func (e *Evidence) Check(ctx context.Context, namespace string) (*extensionsheal
 			continue
 		}
 		if limit := retention.StoredCapOf(&caps.Items[i]); limit != nil {
-			return unhealthy(fmt.Sprintf("The seed's budget for evidence is used up. This control plane keeps at most %d KiB, because it stores more than others.", *limit>>10)), nil
+			return unhealthy(fmt.Sprintf("The seed's budget for evidence is used up. This control plane stores at most %d KiB, because it stores more than others.", *limit>>10)), nil
 		}
 	}
 	return healthy(), nil

@@ -33,7 +33,7 @@ var _ = Describe("Evidence", func() {
 		result, err := check.Check(context.Background(), "a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.Status).To(Equal(gardencorev1beta1.ConditionFalse))
-		Expect(result.Detail).To(Equal("The seed's budget for evidence is used up. This control plane keeps at most 1024 KiB, because it stores more than others."))
+		Expect(result.Detail).To(Equal("The seed's budget for evidence is used up. This control plane stores at most 1024 KiB, because it stores more than others."))
 		result, err = check.Check(context.Background(), "b")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.Status).To(Equal(gardencorev1beta1.ConditionTrue))

@@ -72,5 +72,5 @@ func (h *Holds) Check(ctx context.Context, namespace string) (*extensionshealthc
 		return healthy(), nil
 	}
 	slices.Sort(names)
-	return unhealthy("preserved machines were chosen for deletion before and will be deleted nevertheless: " + strings.Join(brief.First(names, maxNamed), ", ")), nil
+	return unhealthy("preserved machines will be deleted, because they were chosen for deletion before they were preserved: " + strings.Join(brief.First(names, maxNamed), ", ")), nil
 }

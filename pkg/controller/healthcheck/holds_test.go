@@ -25,7 +25,7 @@ var _ = Describe("Holds", func() {
 	const (
 		priority = "machinepriority.machine.sapcloud.io"
 		trigger  = "node.machine.sapcloud.io/trigger-deletion-by-mcm"
-		prefix   = "preserved machines were chosen for deletion before and will be deleted nevertheless: "
+		prefix   = "preserved machines will be deleted, because they were chosen for deletion before they were preserved: "
 	)
 
 	var (

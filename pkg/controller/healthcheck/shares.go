@@ -61,7 +61,7 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 	for i := range workers.Items {
 		config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
 		if err != nil {
-			return unhealthy("the configuration is not valid, all shares stay what they are: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
+			return unhealthy("the shares are not updated, because the configuration is not valid: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
 		}
 		shares, unplaced, err := s.Planner.Shares(ctx, &workers.Items[i], config, deployments.Items)
 		if err != nil {

@@ -125,7 +125,7 @@ var _ = Describe("Shares", func() {
 		extension.Spec.ProviderConfig.Raw = []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
 			`"kind":"MachinePreservationConfig","workers":[{"name":"pool","machineControllerManager":{"autoPreserveFailedMax":5}}]}`)
 		Expect(c.Update(ctx, extension)).To(Succeed())
-		expect(beUnhealthy(And(HavePrefix("the configuration is not valid, all shares stay what they are: spec.providerConfig.workers[0]"), ContainSubstring("must be at most")),
+		expect(beUnhealthy(And(HavePrefix("the shares are not updated, because the configuration is not valid: spec.providerConfig.workers[0]"), ContainSubstring("must be at most")),
 			gardencorev1beta1.ErrorConfigurationProblem))
 	})
 })

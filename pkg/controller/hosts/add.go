@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts sees to hosts that are off for longer than they may be because of a power cycle, where no preservation controller is
-// there to release them (X19).
+// Package hosts releases hosts that are off for longer than their power cycle allows, if no preservation controller is running
+// that could release them (X19).
 package hosts
 
 import (

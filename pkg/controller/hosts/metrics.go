@@ -15,7 +15,7 @@ import (
 var overdue = promauto.With(ctrlmetrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
 	Namespace: "machine_preservation",
 	Name:      "hosts_overdue",
-	Help:      "Hosts of a shoot that are off for longer than they may be because of a power cycle, or may be if they cannot be reached.",
+	Help:      "Hosts of a shoot that are off for longer than their power cycle allows, or may be because they cannot be reached.",
 }, []string{"shoot_namespace"})
 
 func measure(namespace string, count int) {

@@ -81,8 +81,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next.Sub(now)}, nil
 }
 
-// release releases a host, unless it is being serviced (X18), or a preservation controller is at work. That is read right before, as
-// it may have come back; should it do so after, both release the same host, which does no harm.
+// release releases a host, unless it is being serviced (X18), or a preservation controller is at work. That is read right before, because
+// the preservation controller may have come back. If it comes back after that, both release the same host, which does no harm.
 func (r *Reconciler) release(ctx context.Context, namespace string, driver Driver, off *Off) error {
 	log := logf.FromContext(ctx).WithValues("host", off.String(), "until", off.Until)
 	if driver == nil { // the hosts cannot be reached
@@ -106,7 +106,7 @@ func (r *Reconciler) release(ctx context.Context, namespace string, driver Drive
 	log.Info("Released a host that was off for too long, because no preservation controller is at work")
 	machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: off.Owner.Machine, UID: off.Owner.UID}}
 	r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventReasonReleased, eventActionRelease, "%s", brief.Note(fmt.Sprintf(
-		"The host %s/%s was to be off until %s. It is released by the extension, because no preservation controller is at work.",
+		"Host %s/%s should have been powered on by %s. The extension released it, because no preservation controller is running.",
 		off.Namespace, off.Name, off.Until.UTC().Format(time.RFC3339))))
 	return nil
 }

@@ -214,7 +214,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(look()).To(Equal(time.Minute))
 		Expect(released("h")).To(BeTrue())
 		Expect(overdue()).To(BeEquivalentTo(1))
-		Expect(told()).To(ConsistOf("Warning PowerCycleHostReleased The host hosts/h was to be off until 2026-03-01T12:05:00Z. It is released by the extension, because no preservation controller is at work."))
+		Expect(told()).To(ConsistOf("Warning PowerCycleHostReleased Host hosts/h should have been powered on by 2026-03-01T12:05:00Z. The extension released it, because no preservation controller is running."))
 
 		Expect(look()).To(Equal(time.Minute))
 		Expect(overdue()).To(BeZero())

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package injection has the webhook called again where the preservation controller is missing from, or outdated in, the
-// Deployment of machine-controller-manager.
+// Package injection triggers the webhook again if the preservation controller is missing or outdated in the Deployment of
+// machine-controller-manager.
 package injection
 
 import (

@@ -12,10 +12,10 @@ import (
 
 // They are of the whole seed, and only the replica that leads has other values than 0.
 var (
-	outdatedDeployments = newGauge("outdated", "Deployments of machine-controller-manager whose preservation controller is not that of this version of the extension.")
-	underWayDeployments = newGauge("under_way", "Deployments of machine-controller-manager whose preservation controller was replaced, and has neither proved itself nor failed yet, while others are to follow.")
-	failedDeployments   = newGauge("failed", "Deployments of machine-controller-manager whose preservation controller was replaced, and is not ready or not at work after five minutes, while others are to follow.")
-	halted              = newGauge("halted", "1 if no further preservation controllers are replaced, as too many Deployments failed.")
+	outdatedDeployments = newGauge("outdated", "Deployments of machine-controller-manager whose preservation controller is not of this version of the extension.")
+	underWayDeployments = newGauge("under_way", "Deployments of machine-controller-manager whose preservation controller was replaced, and has neither become ready for long enough nor failed yet, while others are still to be replaced.")
+	failedDeployments   = newGauge("failed", "Deployments of machine-controller-manager whose preservation controller was replaced, and is not ready or not working after five minutes, while others are still to be replaced.")
+	halted              = newGauge("halted", "1 if no further preservation controllers are replaced, because too many Deployments failed.")
 )
 
 func newGauge(name, help string) prometheus.Gauge {

@@ -56,7 +56,7 @@ type Reconciler struct {
 	Backoff *flowcontrol.Backoff
 
 	halted bool
-	// observed are the Deployments whose pods were found ready, by namespace, as they were then.
+	// observed are the Deployments whose pods were found ready, by namespace, in the state they had then.
 	observed map[string]Rollout
 }
 

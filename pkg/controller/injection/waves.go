@@ -57,7 +57,7 @@ type Rollout struct {
 	Namespace string
 	// Difference is what the webhook would change.
 	Difference machinecontrollermanager.Difference
-	// Postponed is how long the webhook is not to be called at most, as it was called in vain.
+	// Postponed is how long the webhook is not to be called at most, because it was called in vain.
 	Postponed time.Duration
 	// ScaledDown is whether it is to have no pods, so that none is replaced.
 	ScaledDown bool
@@ -73,7 +73,7 @@ type Rollout struct {
 	deployment *appsv1.Deployment
 }
 
-// IsOutdated returns whether it has a container that is to be replaced when it is its turn.
+// IsOutdated returns whether it has a container that is to be replaced later.
 func (r *Rollout) IsOutdated() bool {
 	return !r.ScaledDown && (r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken)
 }

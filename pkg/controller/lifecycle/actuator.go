@@ -112,7 +112,7 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 
 // Delete removes the container from machine-controller-manager, when it has ended its power cycles. When it is gone, all
 // preservations end, hosts that are left are released, and what the container needed is deleted. Hosts are tried to be released
-// without end, as they would be off for good otherwise (X2).
+// without end, because they would be off for good otherwise (X2).
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	seed, err := a.switchedOn(ctx, ex.Namespace)
 	if err != nil {
@@ -184,7 +184,7 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
 // preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the
-// same time. Hosts are released, as they know this seed.
+// same time. Hosts are released, because they know this seed.
 func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err

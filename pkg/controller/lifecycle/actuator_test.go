@@ -170,7 +170,7 @@ var _ = Describe("Actuator", func() {
 
 			err := actuator.Reconcile(ctx, log, ex)
 			Expect(err).To(MatchError(`invalid configuration: spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3: ` +
-				`must be at most 2 for worker pool "worker-a", which is one less than its maximum because system components may run there`))
+				`must be at most 2, one less than the maximum of worker pool "worker-a", because system components may run there`))
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}))
 			Expect(deployed()).To(BeFalse())
 		})

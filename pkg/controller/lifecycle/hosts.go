@@ -16,8 +16,8 @@ import (
 )
 
 // errNoHosts says that the component configuration has no hosts, where some of a shoot may be off.
-var errNoHosts = errors.New("the component configuration has no hosts any more, but some of this shoot may still be off: " +
-	"configure them again, with disabled: true, until all Shoots have been reconciled")
+var errNoHosts = errors.New("the component configuration no longer has hosts, but some hosts of this shoot may still be off: " +
+	"configure hosts again with disabled: true until all Shoots have been reconciled")
 
 // ownedHosts returns the hosts that the machines of a shoot own, and what releases them.
 func (a *Actuator) ownedHosts(ctx context.Context, namespace, seed string) (hosts.Driver, []remediation.Host, error) {

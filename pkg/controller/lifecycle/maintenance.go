@@ -35,7 +35,7 @@ const eventActionDeploy = "Deploy"
 // deployWithMaintenance deploys the preservation controller, and the API of NodeMaintenances where the Shoot has it enabled.
 //
 // Enabling and disabling need the shoot's API server. That the ManagedResource with the API is there is the record that it was
-// enabled: it comes after the look for who else has brought the API, and goes after what is in progress was set back. What
+// enabled: it comes after the check whether something else has brought the API, and goes after what is in progress was set back. What
 // begins or ends while the shoot hibernates goes on when it has woken up, as gardenlet has the Extension reconciled then.
 //
 // What is not valid enables nothing, as nodes would be given away within limits that nobody has set, and disables nothing.
@@ -97,7 +97,7 @@ func (a *Actuator) keepMaintenance(ctx context.Context, ex *extensionsv1alpha1.E
 		return err
 	}
 	a.Recorder.Eventf(ex, nil, corev1.EventTypeWarning, worker.EventReasonInvalidConfiguration, eventActionDeploy, "%s",
-		brief.Note("node maintenance stays what it is: "+invalid.Error()))
+		brief.Note("node maintenance is not changed, because its settings are not valid: "+invalid.Error()))
 	values.NodeMaintenance = preservationcontroller.MaintenanceEnding
 	if marks[preservationcontroller.AnnotationNodeMaintenance] == "true" {
 		values.NodeMaintenance = preservationcontroller.MaintenanceOn
@@ -140,7 +140,7 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 // waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The
 // webhook takes the flag away as soon as the access secret says so.
 func (a *Actuator) waitForContainer(ctx context.Context, namespace, flag, of string) error {
-	wait := lookAgain("waiting for the preservation controller to let go of %s", of)
+	wait := lookAgain("waiting for the preservation controller to release %s", of)
 	deployment, err := a.machineControllerManager(ctx, namespace)
 	if err != nil {
 		return err

@@ -213,7 +213,7 @@ var _ = Describe("Node maintenance", func() {
 			expectOn()
 			Expect(managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-node-maintenance")).To(Equal(before))
 			Expect(ended).To(BeEmpty())
-			Expect(recorder.Events).To(Receive(And(HavePrefix("Warning InvalidConfiguration node maintenance stays what it is: "), ContainSubstring(what))))
+			Expect(recorder.Events).To(Receive(And(HavePrefix("Warning InvalidConfiguration node maintenance is not changed, because its settings are not valid: "), ContainSubstring(what))))
 
 			By("Disabling it")
 			shootError = nil
@@ -340,13 +340,13 @@ var _ = Describe("Node maintenance", func() {
 		It("should wait until the container has no part in it", func() {
 			flags("--node-maintenance", "--holder=a")
 			lead("mcm-1", "--node-maintenance")
-			expectWaiting(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to release node maintenance")
 			Expect(flagged()).To(BeFalse(), "it has the webhook take the flag away")
 			Expect(brought()).To(BeTrue())
 
 			By("Replacing the container")
 			flags("--holder=a")
-			expectWaiting(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to release node maintenance")
 			Expect(ended).To(BeEmpty())
 
 			By("Handing the Lease over")
@@ -359,7 +359,7 @@ var _ = Describe("Node maintenance", func() {
 		It("should not wait for a container that is gone", func() {
 			lead("mcm-1", "--node-maintenance")
 			Expect(c.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-1", Namespace: namespace}})).To(Succeed())
-			expectWaiting(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to release node maintenance")
 			clock.Step(15 * time.Second)
 			Expect(reconcile()).To(Succeed())
 			expectOff()
@@ -393,7 +393,7 @@ var _ = Describe("Node maintenance", func() {
 
 		It("should begin anew when it is enabled again meanwhile", func() {
 			flags("--node-maintenance")
-			expectWaiting(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to release node maintenance")
 			set(`,"nodeMaintenance":{}`)
 			Expect(reconcile()).To(Succeed())
 			expectOn()

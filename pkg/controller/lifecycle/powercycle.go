@@ -82,7 +82,7 @@ func (a *Actuator) endPowerCycles(ctx context.Context, namespace string, shoot *
 			return err
 		}
 	}
-	// The flag stays on a Deployment that is scaled down, as nobody writes it. Without settings nothing is begun anew with it.
+	// The flag stays on a Deployment that is scaled down, because nobody writes it. Without settings nothing is begun anew with it.
 	if shoot == nil || !v1beta1helper.HibernationIsEnabled(shoot) {
 		if err := a.waitForContainer(ctx, namespace, preservationcontroller.FlagPowerCycle, "hosts"); err != nil {
 			return err
@@ -130,7 +130,7 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, as nobody else would any
+// forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, because nobody else would any
 // more (X15). The Machines come last: they are the record of what is ours on the nodes. Only their deletion does not wait (X2).
 func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, withNodes bool) error {
 	machines, err := a.machines(ctx, namespace)
@@ -174,8 +174,8 @@ func (a *Actuator) switchedOn(ctx context.Context, namespace string) (string, er
 	return marks[preservationcontroller.AnnotationPowerCycleSeed], err
 }
 
-// leavePowerCycles releases the hosts of a shoot that has no container any more. Machines are not kept by hosts that cannot be
-// released: these are found by their owner.
+// leavePowerCycles releases the hosts of a shoot that has no container any more. Hosts that cannot be released do not
+// prevent machines from being deleted: these hosts are found by their owner.
 func (a *Actuator) leavePowerCycles(ctx context.Context, namespace string, withNodes bool) error {
 	seed, err := a.switchedOn(ctx, namespace)
 	if err != nil || seed == "" {

@@ -248,7 +248,7 @@ var _ = Describe("Power cycles", func() {
 			expect(true, true)
 
 			hosts.owned = hosts.owned[:2]
-			Expect(reconcile()).To(MatchError("waiting for the preservation controller to let go of hosts"))
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to release hosts"))
 			expect(false, true)
 			inject()
 			own("late")
@@ -261,14 +261,14 @@ var _ = Describe("Power cycles", func() {
 		})
 
 		It("should begin anew when it is switched on again meanwhile", func() {
-			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			Expect(reconcile()).To(MatchError(ContainSubstring("to release hosts")))
 			set(`,"powerCycle":{}`)
 			Expect(reconcile()).To(Succeed())
 			expect(true, true)
 		})
 
 		It("should go on with its end with what is not valid", func() {
-			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			Expect(reconcile()).To(MatchError(ContainSubstring("to release hosts")))
 			set(`,"powerCycle":true`)
 			inject()
 			Expect(reconcile()).To(Succeed())
@@ -288,7 +288,7 @@ var _ = Describe("Power cycles", func() {
 
 		It("should tell operators who take the hosts away too soon", func() {
 			actuator.Hosts = nil
-			Expect(reconcile()).To(MatchError(ContainSubstring("configure them again, with disabled: true")))
+			Expect(reconcile()).To(MatchError(ContainSubstring("configure hosts again with disabled: true")))
 			expect(true, true)
 		})
 
@@ -332,7 +332,7 @@ var _ = Describe("Power cycles", func() {
 
 		DescribeTable("should come to its end where there can be no hosts", func(fail func()) {
 			fail()
-			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			Expect(reconcile()).To(MatchError(ContainSubstring("to release hosts")))
 			inject()
 			Expect(reconcile()).To(Succeed())
 			expect(false, false)
@@ -346,7 +346,7 @@ var _ = Describe("Power cycles", func() {
 		It("should release a host whose request somebody has taken back, without waiting for it", func() {
 			own("a")
 			hosts.owned[2].Requested = false
-			Expect(reconcile()).To(MatchError("waiting for the preservation controller to let go of hosts"))
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to release hosts"))
 			inject()
 			Expect(reconcile()).To(Succeed())
 			expect(false, false)

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package worker writes what is set for worker pools into the MachineDeployments of their zones.
+// Package worker writes the settings of worker pools on the MachineDeployments of their zones.
 package worker
 
 import (

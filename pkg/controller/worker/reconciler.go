@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		// Trying again is of no use. A change of the Extension or the Worker triggers the next attempt.
 		log.Info("Provider configuration is not valid, all shares stay what they are", "reason", err.Error())
-		r.event(extension, worker, EventReasonInvalidConfiguration, "all shares stay what they are: "+err.Error())
+		r.event(extension, worker, EventReasonInvalidConfiguration, "The shares are not updated, because the configuration is not valid: "+err.Error())
 		return reconcile.Result{}, nil
 	}
 

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure decides who empties the node of a preserved machine that has failed, and what is told of how that goes. It knows no
-// client and no clock.
+// Package failure decides who drains the node of a preserved machine that has failed, and what is reported about that drain. It
+// uses no client and no clock.
 package failure
 
 import (
@@ -27,7 +27,7 @@ const (
 )
 
 // OwnerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
-// is updated in place, else a maintenance of the node, also one for which the machine is kept no longer (M12), else the
+// is updated in place, else a maintenance of the node, also one for which the machine is no longer preserved (M12), else the
 // preservation of a failed machine. That a node was selected for an update is the shoot's to write: it counts for a machine
 // that is not of the newest MachineSet.
 func OwnerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, maintained bool) Owner {

@@ -48,14 +48,14 @@ func Show(node *corev1.Node, progress drain.Progress, now time.Time) (intent.Wri
 	preservation.SetDrainProgress(edited, reason, progress.String(), now)
 	var told []Event
 	if progress.Forced > 0 {
-		told = append(told, Event{corev1.EventTypeWarning, EventDrainForced, "Drain timeout has passed: " + progress.String()})
+		told = append(told, Event{corev1.EventTypeWarning, EventDrainForced, "The drain timeout has passed. " + progress.String()})
 	}
 	if preservation.PreservedCondition(node).Reason != reason {
 		switch reason {
 		case v1alpha1.ReasonDrained:
-			told = append(told, Event{corev1.EventTypeNormal, EventDrained, "Node of a preserved machine is drained: " + progress.String()})
+			told = append(told, Event{corev1.EventTypeNormal, EventDrained, "The node of a preserved machine is drained. " + progress.String()})
 		case v1alpha1.ReasonPodsKept:
-			told = append(told, Event{corev1.EventTypeWarning, EventPodsKept, "Drain timeout has passed: " + progress.String()})
+			told = append(told, Event{corev1.EventTypeWarning, EventPodsKept, "The drain timeout has passed. " + progress.String()})
 		case v1alpha1.ReasonDrainBlocked:
 			told = append(told, Event{corev1.EventTypeWarning, EventDrainBlocked, progress.String()})
 		}

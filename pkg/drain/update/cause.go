@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package update decides what is done on a node that machine-controller-manager drains because of an update of the shoot's workers, and
-// what is told of it. It knows no client and no clock.
+// Package update decides what happens on a node that machine-controller-manager drains because of an update of the shoot's
+// workers, and what is reported about that drain. It uses no client and no clock.
 package update
 
 import (
@@ -52,7 +52,7 @@ func MayConcern(machine *machinev1alpha1.Machine, node *corev1.Node) bool {
 // DrainOf returns because of which update machine-controller-manager drains a node, if any, and since when (D1, D2), and what is to be
 // remembered of that. It is not before the first update came that the machine has missed: what is on the node is the shoot's to write,
 // and a time of long ago must not skip PodDisruptionBudgets. A deletion cannot be taken back, so a return to the machine's own
-// MachineSet ends no drain. Who has cordoned the node, and when, is no matter.
+// MachineSet ends no drain. It does not matter which component cordoned the node, and when.
 func DrainOf(machine *machinev1alpha1.Machine, node *corev1.Node, missed facts.Missed, ahead Ahead, now time.Time) (Drain, Ahead) {
 	if !MayConcern(machine, node) {
 		return Drain{}, Ahead{}

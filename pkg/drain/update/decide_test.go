@@ -26,7 +26,7 @@ var _ = Describe("Decide", func() {
 		since   = "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z."
 		waiting = since + " Pods that no PodDisruptionBudget protects are deleted by force from 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
 		first   = since + " Pods that no PodDisruptionBudget protects have been deleted by force since 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
-		kept    = " Kept, as the VM may still run them with their volumes: shop/data."
+		kept    = " Kept, because the VM may still run them with their volumes: shop/data."
 	)
 	var (
 		plain    = drain.Pod{Namespace: "shop", Name: "plain", UID: "1"}
@@ -87,10 +87,10 @@ var _ = Describe("Decide", func() {
 		Entry("pods that are kept are named", facts(Node("m", NotReady), data), 45, nil, false, first+kept, 8*time.Minute+time.Nanosecond),
 		Entry("not on a node that answers", facts(Node("m"), data), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
 		Entry("nor where the pool risks it", risked(facts(Node("m", NotReady), data)), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
-		Entry("a drain that failed is over when no pods are left", facts(Node("m", shown("DrainTimedOut", since+" It has failed. Pods that were left: shop/old."))), 60, nil, false, "", time.Duration(0)),
-		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, true, since+" It has failed. Pods that were left: shop/plain.", time.Duration(0)),
-		Entry("one that failed before tells of the pods that were left then", facts(Node("m", shown("DrainTimedOut", since+" It has failed. Pods that were left: shop/old.")), web), 60, nil, true,
-			since+" It has failed. Pods that were left: shop/old.", 8*time.Minute),
+		Entry("a drain that failed is over when no pods are left", facts(Node("m", shown("DrainTimedOut", since+" The drain has failed. Pods left: shop/old."))), 60, nil, false, "", time.Duration(0)),
+		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, true, since+" The drain has failed. Pods left: shop/plain.", time.Duration(0)),
+		Entry("one that failed before tells of the pods that were left then", facts(Node("m", shown("DrainTimedOut", since+" The drain has failed. Pods left: shop/old.")), web), 60, nil, true,
+			since+" The drain has failed. Pods left: shop/old.", 8*time.Minute),
 		Entry("not one of which an earlier drain is shown", facts(Node("m", shown("DrainTimedOut", "Drained by machine-controller-manager for a rolling update since 2026-02-01T13:00:00Z. It has failed.")), plain), 1, nil, false, waiting, 44*time.Minute),
 	)
 
@@ -158,7 +158,7 @@ var _ = Describe("Decide", func() {
 				notes = append(notes, event.Note)
 			}
 		}
-		Expect(notes).To(ConsistOf(ContainSubstring("1 deleted by force: shop/plain"), ContainSubstring("1 rid of their finalizers: shop/stays")))
+		Expect(notes).To(ConsistOf(MatchRegexp(`deleted 1 pod\(s\) by force 45m0s after .*: shop/plain$`), MatchRegexp(`removed the finalizers of 1 pod\(s\) 45m0s after .*: shop/stays$`)))
 		shown := d.Write.After.(*corev1.Node)
 		Expect(shown.Status.Conditions).To(HaveLen(1))
 		Expect(Decide(facts(shown, stays, plain), at(45)).Write.Changes()).To(BeFalse(), "it is written once")

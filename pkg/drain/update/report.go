@@ -57,7 +57,7 @@ func (d *Decision) condition(actions []drain.Action) *corev1.NodeCondition {
 		c.Reason, c.Message = v1alpha1.ReasonDrainTimedOut, d.leftText()
 	case d.Failed: // the pods are those that were left when it failed
 		c.Reason = v1alpha1.ReasonDrainTimedOut
-		c.Message, _, _ = strings.Cut(v1alpha1.ConditionOf(d.facts.Node, v1alpha1.ConditionNodeDrain).Message, keptPrefix)
+		c.Message, _, _ = strings.Cut(v1alpha1.ConditionOf(d.facts.Node, v1alpha1.ConditionNodeDrain).Message, keptBegin)
 	default:
 		c.Message = d.deadlinesText()
 	}
@@ -79,13 +79,16 @@ func (d *Decision) hasFailed(c *corev1.NodeCondition) bool {
 	return c != nil && c.Reason == v1alpha1.ReasonDrainTimedOut && strings.HasPrefix(c.Message, d.facts.text())
 }
 
-// keptPrefix is before the names of the pods that are kept.
-const keptPrefix = " Kept, as the VM may still run them with their volumes: "
+// keptPrefix is before the names of the pods that are kept. keptBegin is what it has in common with that of earlier versions.
+const (
+	keptBegin  = " Kept, "
+	keptPrefix = keptBegin + "because the VM may still run them with their volumes: "
+)
 
 // deadlinesText says what is being waited for, and until when.
 func (d *Decision) deadlinesText() string {
 	if len(d.stages) == 0 {
-		return d.facts.text() + " Nothing is done with its pods, as drain strategies are disabled."
+		return d.facts.text() + " Its pods are left alone, because drain strategies are disabled."
 	}
 	result := d.facts.text()
 	for _, group := range []struct {
@@ -111,7 +114,7 @@ func (d *Decision) leftText() string {
 	for _, pod := range d.pods {
 		names = append(names, pod.NameAt(d.now))
 	}
-	return d.facts.text() + " It has failed. Pods that were left: " + firstNames(names) + "."
+	return d.facts.text() + " The drain has failed. Pods left: " + firstNames(names) + "."
 }
 
 // namesOf returns the first names of pods, and how many more there are.
@@ -151,13 +154,13 @@ func (d Decision) TimedOut() Event {
 
 // ofStage tells which strategy dealt with which pods, and on whose behalf.
 func (d Decision) ofStage(stage *drain.Stage, pods []drain.Pod) Event {
-	what := "deleted by force"
+	what := fmt.Sprintf("deleted %d pod(s) by force", len(pods))
 	if stage.Verb == drain.RemoveFinalizers {
-		what = "rid of their finalizers"
+		what = fmt.Sprintf("removed the finalizers of %d pod(s)", len(pods))
 	}
 	// The action tells them apart: Events that differ in nothing but their notes become one, with the first note.
-	return Event{Reason: EventStrategyActed, Action: stage.Name, Note: fmt.Sprintf("Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d %s: %s",
-		stage.Name, d.now.Sub(d.facts.Since).Round(time.Second), d.facts.Cause, len(pods), what, namesOf(pods))}
+	return Event{Reason: EventStrategyActed, Action: stage.Name, Note: fmt.Sprintf("Drain strategy %q %s %s after machine-controller-manager began to drain the node for %s: %s",
+		stage.Name, what, d.now.Sub(d.facts.Since).Round(time.Second), d.facts.Cause, namesOf(pods))}
 }
 
 // ofPod tells a pod's owner what became of it.
@@ -166,6 +169,6 @@ func (d Decision) ofPod(action drain.Action) Event {
 	if action.Verb == drain.RemoveFinalizers {
 		reason, what = EventFinalizersRemoved, "Finalizers removed"
 	}
-	return Event{Pod: &action.Pod, Warning: true, Reason: reason, Action: action.Stage.Name, Note: fmt.Sprintf("%s by drain strategy %q, as it held up the drain of node %s since %s",
+	return Event{Pod: &action.Pod, Warning: true, Reason: reason, Action: action.Stage.Name, Note: fmt.Sprintf("%s by drain strategy %q, because the pod blocked the drain of node %s, which began at %s",
 		what, action.Stage.Name, d.facts.Node.Name, formatTime(d.facts.Since))}
 }

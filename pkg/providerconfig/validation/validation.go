@@ -23,7 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
-// MaxErrors is of how many errors somebody is told at a time.
+// MaxErrors is how many errors are reported at a time.
 const MaxErrors = 10
 
 // MaxMaintenanceNamespaces is how many namespaces there may be in which maintenances count.
@@ -32,7 +32,7 @@ const MaxMaintenanceNamespaces = 32
 // percentage matches what the definition of MaintenanceOperatorConfigs has as a pattern.
 var percentage = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
-// Enough says whether there are more errors than somebody is told of, so that it is of no use to look for others.
+// Enough says whether there are more errors than are reported, so that it is no use to look for others.
 func Enough(allErrs field.ErrorList) bool {
 	return len(allErrs) > MaxErrors
 }
@@ -67,7 +67,7 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 			allErrs = append(allErrs, err)
 		case seen.Has(worker.Name):
 			err := field.Duplicate(namePath, worker.Name)
-			err.Detail = "each worker pool may be named once"
+			err.Detail = "each worker pool may be named only once"
 			allErrs = append(allErrs, err)
 		case len(pools) == 0:
 			allErrs = append(allErrs, field.Invalid(namePath, worker.Name, "the Shoot has no worker pools"))
@@ -136,7 +136,7 @@ func ValidateDrainStrategies(strategies *preservation.DrainStrategies, fldPath *
 	if expected <= 0 {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), "must be greater than 0s"))
 	} else if timeout > 0 && expected > timeout {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), fmt.Sprintf("must be at most %s, which is the timeout", timeout)))
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), fmt.Sprintf("must be at most %s, the timeout", timeout)))
 	}
 	if pdb := strategies.PDBForceDrainTimeout.Duration; pdb < 0 {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("pdbForceDrainTimeout"), pdb.String(), "must not be negative"))
@@ -192,7 +192,7 @@ func ValidateNodeMaintenance(maintenance *preservation.NodeMaintenance, fldPath 
 			allErrs = append(allErrs, field.Invalid(namespacesPath.Index(i), namespace, "must be the name of a namespace: "+strings.Join(problems, ", ")))
 		} else if seen.Has(namespace) {
 			err := field.Duplicate(namespacesPath.Index(i), namespace)
-			err.Detail = "each namespace may be named once"
+			err.Detail = "each namespace may be named only once"
 			allErrs = append(allErrs, err)
 		}
 		seen.Insert(namespace)
@@ -262,10 +262,9 @@ func validateLimit(value int32, pool share.Pool, fldPath *field.Path) field.Erro
 	if value <= pool.Limit() {
 		return nil
 	}
-	reason := "its maximum"
+	detail := fmt.Sprintf("must be at most %d, the maximum of worker pool %q", pool.Limit(), pool.Name)
 	if pool.SystemComponents {
-		reason = "one less than its maximum because system components may run there"
+		detail = fmt.Sprintf("must be at most %d, one less than the maximum of worker pool %q, because system components may run there", pool.Limit(), pool.Name)
 	}
-	detail := fmt.Sprintf("must be at most %d for worker pool %q, which is %s", pool.Limit(), pool.Name, reason)
 	return field.ErrorList{field.Invalid(fldPath.Child("autoPreserveFailedMax"), value, detail)}
 }

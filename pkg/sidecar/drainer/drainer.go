@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drainer carries out what the plans of drains say: it reads pods and PodDisruptionBudgets, evicts and deletes pods, and
-// removes their finalizers. Nothing waits but for answers, and for these not long, so that a handful of goroutines drain any number of
-// nodes at the same time (P7).
+// Package drainer carries out the plans of drains: it reads pods and PodDisruptionBudgets, evicts and deletes pods, and removes
+// their finalizers. It waits for answers only, and not for long, so that a few goroutines can drain any number of nodes at the
+// same time (P7).
 package drainer
 
 import (

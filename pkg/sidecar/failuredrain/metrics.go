@@ -13,5 +13,5 @@ import (
 var pods = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "drain_pods_total",
-	Help:      "Pods that were asked to go, by how: evicted, forced after the drain timeout, or again because they came back after that.",
+	Help:      "Pods that were made to leave a node: evicted, deleted by force after the drain timeout, or deleted again because they came back.",
 }, []string{"how"})

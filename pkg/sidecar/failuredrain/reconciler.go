@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failuredrain empties the nodes of machines in Failed:Preserved. All state is on the node: the taint says since when
-// it is drained, the condition how far the drain is.
+// Package failuredrain drains the nodes of machines in Failed:Preserved. All state is on the node: the taint says since when the
+// node is drained, and the condition how far the drain is.
 package failuredrain
 
 import (

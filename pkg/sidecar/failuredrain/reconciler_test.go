@@ -295,24 +295,24 @@ var _ = Describe("Reconciler", func() {
 		Entry("blocked", blocked, "DrainBlocked", "Pods: 1 terminating; blocked: namespace a: web. "+until,
 			"Warning PreservedNodeDrainBlocked Pods: 1 terminating; blocked: namespace a: web."),
 		Entry("forced", drain.Progress{Forced: 2, Next: time.Second}, "Draining", "Pods: 2 deleted by force. "+until,
-			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force."),
+			"Warning PreservedNodeDrainForced The drain timeout has passed. Pods: 2 deleted by force."),
 		Entry("forced with volumes", drain.Progress{Forced: 2, ForcedWithVolumes: 1, Next: time.Second}, "Draining",
 			"Pods: 2 deleted by force, 1 of them with volumes that the VM may still use. "+until,
-			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force, 1 of them with volumes that the VM may still use."),
+			"Warning PreservedNodeDrainForced The drain timeout has passed. Pods: 2 deleted by force, 1 of them with volumes that the VM may still use."),
 		Entry("done", done, "Drained", "Preserved node drained successfully. "+until,
-			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: none."),
+			"Normal PreservedNodeDrained The node of a preserved machine is drained. Pods: none."),
 		Entry("done but for pods with volumes", kept, "PodsKept",
-			"Preserved node drained successfully. Pods: 2 kept as they use volumes and the VM may still run them. "+until,
-			"Warning PreservedNodePodsKept Drain timeout has passed: Pods: 2 kept as they use volumes and the VM may still run them."),
+			"Preserved node drained successfully. Pods: 2 kept, because they use volumes and the VM may still run them. "+until,
+			"Warning PreservedNodePodsKept The drain timeout has passed. Pods: 2 kept, because they use volumes and the VM may still run them."),
 		Entry("kept, and others forced", drain.Progress{Forced: 1, Kept: 2, Next: time.Second}, "Draining",
-			"Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them. "+until,
-			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them."),
+			"Pods: 1 deleted by force, 2 kept, because they use volumes and the VM may still run them. "+until,
+			"Warning PreservedNodeDrainForced The drain timeout has passed. Pods: 1 deleted by force, 2 kept, because they use volumes and the VM may still run them."),
 		Entry("D6: kept by finalizers", drain.Progress{Finalizing: []string{"shop/a (acme.com/backup)"}, Next: time.Second}, "Draining",
 			"Pods: kept by finalizers: shop/a (acme.com/backup). "+until),
 		Entry("D6: deleted again", drain.Progress{Returned: 2, Again: 1, Next: time.Second}, "Draining",
 			"Pods: 2 came back after others of their owner were deleted by force. "+until),
 		Entry("kept, as far as is known", drain.Progress{Kept: 2, Partial: true, Next: time.Second}, "Draining",
-			"Pods: 2 kept as they use volumes and the VM may still run them; others are dealt with in turn. "+until),
+			"Pods: 2 kept, because they use volumes and the VM may still run them; other pods follow. "+until),
 	)
 
 	It("D6: should tell once whose pods come back, also when it cannot be written", func(ctx SpecContext) {
@@ -324,7 +324,7 @@ var _ = Describe("Reconciler", func() {
 		e.fault, e.drainer.progress.NewReturns = nil, nil
 		_, err = e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.told()).To(ConsistOf("Warning PreservedNodePodsCameBack Pods came back after they were deleted by force. They are asked to go again, " +
+		Expect(e.told()).To(ConsistOf("Warning PreservedNodePodsCameBack Pods came back after they were deleted by force. They are deleted again, " +
 			"with their grace period, at growing intervals of up to 5m0s: pods of shop/Agent a"))
 	})
 
@@ -339,7 +339,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Minute}))
 		Expect(e.drainer.steps).To(Equal(2))
 		Expect(e.condition(ctx)).To(And(HaveField("Reason", "PodsKept"), HaveField("Message", And(
-			ContainSubstring(machinev1alpha1.PreservedNodeDrainSuccessful), ContainSubstring("Pods: 1 kept as "), HaveSuffix(" "+until)))))
+			ContainSubstring(machinev1alpha1.PreservedNodeDrainSuccessful), ContainSubstring("Pods: 1 kept, because "), HaveSuffix(" "+until)))))
 		Expect(e.told()).To(BeEmpty())
 
 		e.drainer.progress = drain.Progress{Forced: 1, Next: time.Second}

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maintenance gives the controllers of node maintenances the shoot's NodeMaintenances, also where their resource
-// definitions are not there yet.
+// Package maintenance gives the controllers of node maintenances access to the shoot's NodeMaintenances, even before their
+// resource definitions exist.
 package maintenance
 
 import (

@@ -2,7 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quarantine notes on hosts when machines fail on them, and puts those into quarantine on which that happens again and again.
+// Package quarantine notes on hosts when machines fail on them, and puts hosts into quarantine on which that happens again and
+// again.
 package quarantine
 
 import (
@@ -65,7 +66,7 @@ const outcomeQuarantined, outcomeRefused = "quarantined", "refused"
 var quarantines = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "host_quarantines_total",
-	Help:      "Hosts that were put into quarantine because of repeated failures, and failures after which one was not although it had enough of them.",
+	Help:      "Hosts that were put into quarantine because of repeated failures, and failures after which a host was not, although it had enough of them.",
 }, []string{"outcome"})
 
 // Reconciler notes one failure at a time.
@@ -166,7 +167,7 @@ func (r *Reconciler) Observe(deployment *machinev1alpha1.MachineDeployment, deci
 	})
 }
 
-// Forget lets go of the failures of a MachineDeployment that is gone.
+// Forget drops the failures of a MachineDeployment that is gone.
 func (r *Reconciler) Forget(deployment, _ string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -237,7 +238,7 @@ func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, 
 		err = driver.Note(ctx, r.Kind, lasting, d)
 	}
 	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) { // nor will it be later
-		d.Quarantine, d.Refused, err = false, "the API server of the hosts does not take it: "+err.Error(), nil
+		d.Quarantine, d.Refused, err = false, "the API server of the hosts refused it: "+err.Error(), nil
 	}
 	if err != nil {
 		return 0, err
@@ -253,11 +254,11 @@ func (r *Reconciler) tell(ctx context.Context, machine *machinev1alpha1.Machine,
 	case d.Quarantine:
 		log.Info("The host is put into quarantine")
 		quarantines.WithLabelValues(outcomeQuarantined).Inc()
-		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventQuarantined, eventAction, "%s", what+" No other machine gets it until somebody lets it out.")
+		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventQuarantined, eventAction, "%s", what+" The host was put into quarantine: no other machine gets it until somebody takes it out.")
 	case d.Refused != "":
 		log.Info("The host is not put into quarantine", "reason", d.Refused)
 		quarantines.WithLabelValues(outcomeRefused).Inc()
-		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventNotQuarantined, eventAction, "%s", brief.Note(what+" It is not put into quarantine: "+d.Refused+"."))
+		r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventNotQuarantined, eventAction, "%s", brief.Note(what+" The host was not put into quarantine, because "+d.Refused+"."))
 	case d.IsNew:
 		log.Info("A failure is noted on the host")
 	}

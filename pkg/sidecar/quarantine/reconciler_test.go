@@ -235,7 +235,7 @@ var _ = Describe("Quarantine", func() {
 		record := quarantine.ReadRecord(s)
 		Expect(record.Failures).To(HaveLen(3))
 		Expect(record.Quarantined).To(Equal(&quarantine.Mark{Seed: "seed", Namespace: Namespace, At: Start.Add(2*day + settle)}))
-		Expect(e.told()).To(ConsistOf("Warning HostQuarantined Machines have failed on host s0 3 times within 168h0m0s. No other machine gets it until somebody lets it out."))
+		Expect(e.told()).To(ConsistOf("Warning HostQuarantined Machines have failed on host s0 3 times within 168h0m0s. The host was put into quarantine: no other machine gets it until somebody takes it out."))
 		Expect(e.patches).To(Equal(4), "one for each failure, and one more")
 
 		By("Letting it out")
@@ -255,7 +255,7 @@ var _ = Describe("Quarantine", func() {
 			step(day)
 		}
 		Expect(isQuarantined(e.server(ctx, "s0"))).To(BeFalse())
-		Expect(e.told()).To(ConsistOf("Warning HostNotQuarantined Machines have failed on host s0 3 times within 168h0m0s. It is not put into quarantine: no more than one of 10 hosts may be out of use, and 1 of 10 are already."))
+		Expect(e.told()).To(ConsistOf("Warning HostNotQuarantined Machines have failed on host s0 3 times within 168h0m0s. The host was not put into quarantine, because at most one of 10 hosts may be out of use, and 1 of 10 already are."))
 	})
 
 	It("should note a failure once, however often it is told of", func(ctx SpecContext) {
@@ -311,7 +311,7 @@ var _ = Describe("Quarantine", func() {
 		e.restart()
 		twice(ctx, "s0", "s1")
 		Expect([]bool{isQuarantined(e.server(ctx, "s0")), isQuarantined(e.server(ctx, "s1"))}).To(Equal([]bool{true, false}))
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning HostQuarantined"), HaveSuffix("host s0 was for this shoot, less than 24h0m0s ago.")))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning HostQuarantined"), HaveSuffix("host s0 was put into quarantine for this shoot less than 24h0m0s ago.")))
 	})
 
 	It("should put none into quarantine when several machines fail at once, the first of them included", func(ctx SpecContext) {

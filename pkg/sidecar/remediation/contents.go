@@ -24,7 +24,7 @@ import (
 // pageSize is how many objects are in memory at a time when they are listed, however many there are.
 const pageSize = 50
 
-// ReadNodeContents returns what there still is of a node, as the API server of the shoot has it.
+// ReadNodeContents returns what there still is of a node in the API server of the shoot.
 func ReadNodeContents(ctx context.Context, c kubernetes.Interface, node string) (remediation.NodeContents, error) {
 	var (
 		pods        []*corev1.Pod

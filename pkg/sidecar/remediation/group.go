@@ -178,7 +178,7 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	return machines, err
 }
 
-// ofNoDeployment returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
+// ofNoDeployment returns the machines with something of ours that belong to no MachineDeployment any more: nothing would release them
 // otherwise.
 func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
 	list := &machinev1alpha1.MachineList{}

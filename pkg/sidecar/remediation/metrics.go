@@ -29,7 +29,7 @@ var (
 	cycles = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "power_cycles_total",
-		Help:      "Power cycles of hosts that have ended, by how.",
+		Help:      "Power cycles of hosts that have ended, by outcome.",
 	}, []string{"outcome"})
 	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace,
@@ -40,12 +40,12 @@ var (
 	hostsOff = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace,
 		Name:      "hosts_off",
-		Help:      "Hosts that are asked to be off for a power cycle.",
+		Help:      "Hosts that a power cycle requests to be off.",
 	}, nil)
 	deadlines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace,
 		Name:      "power_cycle_deadline_timestamp_seconds",
-		Help:      "By when a host that is off, or is asked to be, must be so no longer because of a power cycle, in seconds since 1970.",
+		Help:      "Time by which a host that is off, or requested to be off, for a power cycle must be powered on, in seconds since 1970.",
 	}, []string{labelDeployment, "machine", "host"})
 )
 

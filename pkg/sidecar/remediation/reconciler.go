@@ -41,7 +41,7 @@ type Reconciler struct {
 	Nodes        Nodes
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
 	Driver func() *host.Driver
-	// ReadNodeContents returns what there still is of a node, as the API server of the shoot has it.
+	// ReadNodeContents returns what there still is of a node in the API server of the shoot.
 	ReadNodeContents func(ctx context.Context, node string) (remediation.NodeContents, error)
 	// Seed is the name by which hosts know the seed.
 	Seed string
@@ -51,7 +51,7 @@ type Reconciler struct {
 	// (X8).
 	MaxPerShoot int32
 	NeedsGrant  bool
-	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
+	// MaxServicing is for how long the machine of a host that is being serviced is preserved (X18).
 	MaxServicing time.Duration
 	// QuietTime is for how long a healthy machine has no request before one is believed to be for a healthy machine, remediation's
 	// default if it is 0 (X16).

@@ -194,7 +194,7 @@ var _ = Describe("Reconciler", func() {
 		e.restart()
 		e.settle(ctx)
 		Expect(e.machine(ctx, "other").Annotations).NotTo(HaveKey(needs))
-		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleRecovered: The machine is healthy, and it is not known")))
+		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleRecovered: The request for a power cycle was removed, because the machine is healthy and it is not known")))
 	})
 
 	It("X16: should see live that the machine has recovered, and that it has not", func(ctx SpecContext) {
@@ -304,7 +304,7 @@ var _ = Describe("Reconciler", func() {
 		e.unknown = true
 		e.ask(ctx, "m")
 		e.settle(ctx)
-		Expect(e.events).To(ConsistOf("Machine Normal PowerCycleWaiting: The host is not known now.", "Node Normal PowerCycleWaiting: The host is not known now."))
+		Expect(e.events).To(ConsistOf("Machine Normal PowerCycleWaiting: The host is currently not known.", "Node Normal PowerCycleWaiting: The host is currently not known."))
 		e.unknown = false
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
@@ -568,7 +568,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(err).To(MatchError(ContainSubstring("away")))
 		}
 		Expect(e.phase(ctx, "m")).To(Equal("Failed"))
-		Expect(e.events).To(ContainElement("Machine Warning PowerCycleFailed: The node was not safe within 10m0s: 0 pods and 1 VolumeAttachments were left."))
+		Expect(e.events).To(ContainElement("Machine Warning PowerCycleFailed: The node was not made safe within 10m0s: 0 pods and 1 VolumeAttachments were left."))
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKey("hosts/m m pool"))
 		e.fail = func(string, bool) error { return nil }
 		e.settle(ctx)

@@ -39,7 +39,7 @@ const (
 type task struct {
 	*Reconciler
 	*remediation.Decision
-	// told says that there is something to tell, as it was written, and conflict that somebody else wrote first.
+	// told says that there is something to tell, because it was written, and conflict that somebody else wrote first.
 	told, conflict bool
 	// retry is when the Node is to be written to again; zero for never.
 	retry time.Time

@@ -52,7 +52,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 }
 
 // nodesOfMachines returns all nodes that have a machine. It asks nothing of the shoot, not even of its cache: as long as
-// that is not filled, as the shoot's API server is away, the watch would not be taken for begun, and the process would end
+// that is not filled, because the shoot's API server is away, the watch would not be taken for begun, and the process would end
 // (P9).
 func (r *Reconciler) nodesOfMachines(ctx context.Context, _ client.Object) []reconcile.Request {
 	machines := &machinev1alpha1.MachineList{}

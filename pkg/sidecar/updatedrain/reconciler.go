@@ -2,10 +2,10 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package updatedrain helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
-// and tells of those that fail to drain. State is in objects: the Machine or the node says since when it is drained, the
-// node's condition whether that has failed. In memory are but back-offs, such as that of pods that come back, and when a
-// selection that is dated ahead was first seen.
+// Package updatedrain applies drain strategies to nodes that machine-controller-manager drains because of an update of the
+// shoot's workers, and reports nodes that do not drain in time. State is in objects: the Machine or the node says since when it
+// is drained, and the node's condition whether the drain has failed. Only back-offs, such as for pods that come back, and when a
+// selection that is dated ahead was first seen, are in memory.
 package updatedrain
 
 import (

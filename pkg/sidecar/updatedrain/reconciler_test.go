@@ -225,10 +225,10 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.reconcile(ctx, 45)).To(BeNumerically("<=", 23*time.Minute))
 		Expect(e.shoot.done).To(Equal([]string{"delete shop/plain", "finalizers shop/stays"}))
 		Expect(e.told()).To(ConsistOf(
-			`Warning DeletedByForce Deleted without a grace period by drain strategy "delete", as it held up the drain of node m since 2026-03-01T13:00:00Z`,
-			`Warning FinalizersRemoved Finalizers removed by drain strategy "finalizers", as it held up the drain of node m since 2026-03-01T13:00:00Z`,
-			`Normal DrainStrategyActed Strategy "delete", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 deleted by force: shop/plain`,
-			`Normal DrainStrategyActed Strategy "finalizers", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 rid of their finalizers: shop/stays`,
+			`Warning DeletedByForce Deleted without a grace period by drain strategy "delete", because the pod blocked the drain of node m, which began at 2026-03-01T13:00:00Z`,
+			`Warning FinalizersRemoved Finalizers removed by drain strategy "finalizers", because the pod blocked the drain of node m, which began at 2026-03-01T13:00:00Z`,
+			`Normal DrainStrategyActed Drain strategy "delete" deleted 1 pod(s) by force 45m0s after machine-controller-manager began to drain the node for a rolling update: shop/plain`,
+			`Normal DrainStrategyActed Drain strategy "finalizers" removed the finalizers of 1 pod(s) 45m0s after machine-controller-manager began to drain the node for a rolling update: shop/stays`,
 		))
 		Expect(e.condition(ctx).Message).To(ContainSubstring("have been deleted by force since 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."))
 
@@ -274,7 +274,7 @@ var _ = Describe("Reconciler", func() {
 		e.reconcile(ctx, 53.01)
 		Expect(failed()).To(Equal(1))
 		Expect(e.condition(ctx)).To(And(HaveField("Reason", "DrainTimedOut"), HaveField("Message",
-			"Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. It has failed. Pods that were left: shop/plain.")))
+			"Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. The drain has failed. Pods left: shop/plain.")))
 		Expect(e.told()).To(ContainElement(HavePrefix("Warning DrainTimedOut Drained by machine-controller-manager for a rolling update")))
 
 		TimedOut.Reset()
@@ -314,7 +314,7 @@ var _ = Describe("Reconciler", func() {
 		strategies.Disabled = true
 		e := drained(strategies, plain, web, finalize)
 		Expect(e.reconcile(ctx, 0)).To(Equal(45*time.Minute + time.Nanosecond))
-		Expect(e.condition(ctx).Message).To(HaveSuffix("Nothing is done with its pods, as drain strategies are disabled."))
+		Expect(e.condition(ctx).Message).To(HaveSuffix("Its pods are left alone, because drain strategies are disabled."))
 		e.reconcile(ctx, 45.01)
 		Expect(failed()).To(Equal(1))
 		e.reconcile(ctx, 1000)
@@ -392,7 +392,7 @@ var _ = Describe("Reconciler", func() {
 		strategies.Disabled = true
 		e := drained(strategies, plain, finalize)
 		e.reconcile(ctx, 45.01)
-		Expect(e.condition(ctx).Message).To(HaveSuffix("Pods that were left: shop/plain, shop/stays (example.com/finalizer)."))
+		Expect(e.condition(ctx).Message).To(HaveSuffix("Pods left: shop/plain, shop/stays (example.com/finalizer)."))
 	})
 
 	It("D6: should begin with the pods that hang least often, so that the others have their turn", func(ctx SpecContext) {
@@ -438,10 +438,10 @@ var _ = Describe("Reconciler", func() {
 			return
 		}
 		Expect(e.shoot.done).To(Equal([]string{"delete shop/stateless"}))
-		Expect(e.condition(ctx).Message).To(HaveSuffix(" Kept, as the VM may still run them with their volumes: shop/plain."))
+		Expect(e.condition(ctx).Message).To(HaveSuffix(" Kept, because the VM may still run them with their volumes: shop/plain."))
 		for _, minutes := range []float64{54, 55} {
 			e.reconcile(ctx, minutes)
-			Expect(e.condition(ctx).Message).To(HaveSuffix("Pods that were left: shop/plain. Kept, as the VM may still run them with their volumes: shop/plain."))
+			Expect(e.condition(ctx).Message).To(HaveSuffix("Pods left: shop/plain. Kept, because the VM may still run them with their volumes: shop/plain."))
 		}
 		Expect(failed()).To(Equal(1))
 	},
@@ -549,7 +549,7 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("D7, D8: should not take the condition of an earlier drain for the failure of this one", func(ctx SpecContext) {
-		before := Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z. It has failed. Pods that were left: shop/old.")
+		before := Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z. The drain has failed. Pods left: shop/old.")
 		e := newEnvironment(defaults, pool, oldSet, newSet, rolling, Node("m", before))
 		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "plain", UID: "plain"}}
 		e.reconcile(ctx, 1)

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package machinecontrollermanager is the webhook that injects the preservation controller into the Deployment of
-// machine-controller-manager and into its VerticalPodAutoscaler. The API server asks it for the cluster-autoscaler as well,
-// which belongs to the same control plane.
+// machine-controller-manager and into its VerticalPodAutoscaler. The API server also sends it the Deployment of the
+// cluster-autoscaler, which belongs to the same control plane.
 package machinecontrollermanager
 
 import (

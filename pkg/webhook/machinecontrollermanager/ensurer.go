@@ -116,7 +116,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
-	// It is on when the access secret says so, as the permissions are there by then, and as long as operators allow it.
+	// It is on when the access secret says so, because the permissions are there by then, and as long as operators allow it.
 	var (
 		evidence       *preservation.Evidence
 		evidenceBudget int64
@@ -203,7 +203,7 @@ func (e *ensurer) EnsureMachineControllerManagerVPA(ctx context.Context, _ exten
 	return nil
 }
 
-// EnsureClusterAutoscalerDeployment keeps the cluster-autoscaler scaling while gardenlet writes it, as the controller of it
+// EnsureClusterAutoscalerDeployment keeps the cluster-autoscaler scaling while gardenlet writes it, because the controller of it
 // would have to do it anew each time. In a shoot without shares it does nothing.
 func (e *ensurer) EnsureClusterAutoscalerDeployment(ctx context.Context, _ extensionscontextwebhook.GardenContext, deployment, _ *appsv1.Deployment) error {
 	deployments := &machinev1alpha1.MachineDeploymentList{}

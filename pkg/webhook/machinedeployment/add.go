@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machinedeployment is the webhook that keeps the shares in MachineDeployments what they are while the provider
-// extension writes them.
+// Package machinedeployment is the webhook that preserves the shares on MachineDeployments when the provider extension writes
+// these.
 package machinedeployment
 
 import (

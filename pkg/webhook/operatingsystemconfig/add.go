@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operatingsystemconfig is the webhook that has the nodes of shoots keep their logs over reboots, and their kubelets give
-// them out, where evidence is to have logs of nodes.
+// Package operatingsystemconfig is the webhook that makes the nodes of shoots keep their logs over reboots, and their kubelets
+// serve these logs, if evidence includes logs of nodes.
 package operatingsystemconfig
 
 import (

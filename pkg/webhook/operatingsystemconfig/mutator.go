@@ -38,7 +38,7 @@ type mutator struct {
 	reader client.Reader
 }
 
-// Mutate leaves alone what gardener-node-agent is started with, as the ensurer has nothing for that: it applies the other one as soon as
+// Mutate leaves alone what gardener-node-agent is started with, because the ensurer has nothing for that: it applies the other one as soon as
 // it runs.
 func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) error {
 	extension, err := controlplane.FindExtension(ctx, m.reader, newObj.GetNamespace())

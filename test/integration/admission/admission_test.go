@@ -201,11 +201,11 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 			name:   "with-own",
 			fields: own,
 			first: []string{
-				ofPool + ".autoPreserveFailedMax: 2 wins over 1 in " + native + ".autoPreserveFailedMachineMax",
-				ofPool + ".machinePreserveTimeout: 24h0m0s wins over 48h0m0s in " + native + ".machinePreserveTimeout",
+				ofPool + ".autoPreserveFailedMax: 2 overrides 1 in " + native + ".autoPreserveFailedMachineMax",
+				ofPool + ".machinePreserveTimeout: 24h0m0s overrides 48h0m0s in " + native + ".machinePreserveTimeout",
 			},
 			second: []string{
-				ofPool + ".autoPreserveFailedMax: 3 wins over 1 in " + native + ".autoPreserveFailedMachineMax",
+				ofPool + ".autoPreserveFailedMax: 3 overrides 1 in " + native + ".autoPreserveFailedMachineMax",
 			},
 		},
 	} {
@@ -220,7 +220,7 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 
 			It("should refuse a bad configuration", func() {
 				expectRefused(newShoot("new-"+with.name, with.fields, config("workers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMax: 6}}]")),
-					ofPool+`.autoPreserveFailedMax: Invalid value: 6: must be at most 5 for worker pool "worker-a", which is one less than its maximum because system components may run there`)
+					ofPool+`.autoPreserveFailedMax: Invalid value: 6: must be at most 5, one less than the maximum of worker pool "worker-a", because system components may run there`)
 			})
 
 			It("should refuse a bad configuration after a good one", func() {
@@ -230,7 +230,7 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 
 			It("should refuse a smaller pool under a good configuration", func() {
 				expectRefused(newShoot(with.name, with.fields, maximum(2)),
-					ofPool+`.autoPreserveFailedMax: Invalid value: 2: must be at most 1 for worker pool "worker-a", which is one less than its maximum because system components may run there`)
+					ofPool+`.autoPreserveFailedMax: Invalid value: 2: must be at most 1, one less than the maximum of worker pool "worker-a", because system components may run there`)
 			})
 
 			It("should refuse another pool under a good configuration", func() {
@@ -265,10 +265,10 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 			first+`: Invalid value: "worker-a": must be an object`),
 		Entry("names", config("workers: [{name: worker-a}, {name: worker-x}, {name: worker-a}, {}]"),
 			`spec.extensions[0].providerConfig.workers[1].name: Unsupported value: "worker-x": supported values: "worker-a"`,
-			`spec.extensions[0].providerConfig.workers[2].name: Duplicate value: "worker-a": each worker pool may be named once`,
+			`spec.extensions[0].providerConfig.workers[2].name: Duplicate value: "worker-a": each worker pool may be named only once`,
 			`spec.extensions[0].providerConfig.workers[3].name: Required value: must be the name of a worker pool`),
 		Entry("values", config("machineControllerManager: {autoPreserveFailedMax: -1, machinePreserveTimeout: -1h}\nworkers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMax: 6}}]"),
-			ofPool+`.autoPreserveFailedMax: Invalid value: 6: must be at most 5 for worker pool "worker-a", which is one less than its maximum because system components may run there`,
+			ofPool+`.autoPreserveFailedMax: Invalid value: 6: must be at most 5, one less than the maximum of worker pool "worker-a", because system components may run there`,
 			forAll+`.autoPreserveFailedMax: Invalid value: -1: must not be negative`,
 			forAll+`.machinePreserveTimeout: Invalid value: "-1h0m0s": must be at least 10s`),
 	)
@@ -283,11 +283,11 @@ workers:
 - {name: one-machine, machineControllerManager: {machinePreserveTimeout: 1h}}
 - {name: none, machineControllerManager: {machinePreserveTimeout: 1h}}
 `)), "created",
-			`spec.extensions[0].providerConfig.workers[1].machineControllerManager: counts only for machines that are asked for: worker pool "one-machine" keeps none by itself, because its only machine may run system components`,
+			`spec.extensions[0].providerConfig.workers[1].machineControllerManager: applies only to machines that are preserved on request: worker pool "one-machine" has no auto-preservation, because its only machine may run system components`,
 			`spec.extensions[0].providerConfig.workers[2].machineControllerManager: has no effect while the maximum of worker pool "none" is 0`,
-			forAll+`.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`,
-			native+`.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "worker-a" as 1, 0: nothing is left for "1"`,
-			ofPool+`.autoPreserveFailedMax: 2 is distributed over the zones of worker pool "three-zones" as 1, 1, 0: nothing is left for "2"`)
+			forAll+`.forceDeletePodsWithVolumes: true can destroy data: if a node does not answer although its machine still runs, pods run twice with the same volume`,
+			native+`.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "worker-a" as 1, 0: in zone "1", failed machines are preserved only on request`,
+			ofPool+`.autoPreserveFailedMax: 2 is distributed over the zones of worker pool "three-zones" as 1, 1, 0: in zone "2", failed machines are preserved only on request`)
 	})
 
 	It("should not look at a disabled extension", func() {
@@ -321,7 +321,7 @@ workers:
 		result = garden.kubectl("", "patch", "controllerregistration", "machine-preservation", "--type=json", `--patch=[{"op":"add","path":"/spec/resources/0/workerlessSupported","value":true}]`)
 		Expect(result.err).NotTo(HaveOccurred(), result.stderr)
 		Eventually(func() error { return garden.apply(shoot, "--dry-run=server").err }).WithTimeout(environment.StartTimeout).Should(Succeed())
-		expectApplied(shoot, "created", "spec.extensions[0]: the Shoot has no workers, no machine is preserved")
+		expectApplied(shoot, "created", "spec.extensions[0]: no machine is preserved, because the Shoot has no workers")
 	})
 
 	It("should be waited for by nobody but who changes what is validated", func() {

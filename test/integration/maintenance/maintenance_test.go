@@ -494,7 +494,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	It("M17: should say within a second that nobody reads a configuration, and refuse it where the policy is", func(ctx SpecContext) {
 		elsewhere := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
 		Expect(c.Create(ctx, elsewhere)).To(Succeed())
-		const message = "Nobody reads this object. The limits are those of kube-system/default, and are set in the Shoot."
+		const message = "This object has no effect. The limits are those of kube-system/default. Set them in the Shoot."
 		Eventually(func() []any { return shown(ctx, "maintenanceoperatorconfigs", "default") }, time.Second).Should(Equal([]any{"default", "1", nil, "False", message}))
 		Eventually(toldOf(ctx, "MaintenanceConfigNotUsed"), time.Second).Should(ContainElement("default"))
 		config := &v1alpha1.MaintenanceOperatorConfig{}

@@ -5,7 +5,7 @@
 // +k8s:deepcopy-gen=package
 // +groupName=machine-preservation.extensions.gardener.cloud
 
-// Package v1alpha1 is the API in which the owner of a shoot reads which of its machines have failed, and what has become of them.
+// Package v1alpha1 is the API in which shoot owners read which of their machines have failed, and how these failures ended.
 package v1alpha1
 
 // GroupName is the API group.

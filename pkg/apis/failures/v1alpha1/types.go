@@ -9,16 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LabelOpen on a MachineFailure says that it has yet to be told how it ends.
+// LabelOpen on a MachineFailure says that its outcome is not known yet.
 const LabelOpen = GroupName + "/open"
 
 // The bounds of what a MachineFailure has.
 const (
-	// MaxName is how many bytes a name has at most.
+	// MaxName is the maximum length of a name in bytes.
 	MaxName = 253
-	// MaxText is how many characters any other text has at most.
+	// MaxText is the maximum length of any other text in characters.
 	MaxText = 256
-	// MaxPods is how many pods are named at most.
+	// MaxPods is how many pods are listed at most.
 	MaxPods = 50
 )
 
@@ -39,8 +39,8 @@ const (
 // +kubebuilder:printcolumn:name="Host",type="string",JSONPath=`.spec.host`,priority=1
 // +kubebuilder:printcolumn:name="Message",type="string",JSONPath=`.spec.condition.message`,priority=1
 
-// MachineFailure is the entry of one failure of a machine in the ledger of a shoot. It is written once when the machine has failed, and
-// once more when that is over. Nobody decides by it.
+// MachineFailure records one failure of a machine in the failure history of a shoot. It is written when the machine has
+// failed, and again when the failure has ended. Nothing is decided because of it.
 type MachineFailure struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -48,7 +48,7 @@ type MachineFailure struct {
 	// Spec is what failed, and what was decided.
 	// +required
 	Spec MachineFailureSpec `json:"spec"`
-	// Status is how it ended. It is not there before that.
+	// Status is how the failure ended. It is not set before that.
 	// +optional
 	Status *MachineFailureStatus `json:"status,omitempty"`
 }
@@ -66,41 +66,42 @@ type MachineFailureList struct {
 
 // MachineFailureSpec is what failed, and what was decided.
 type MachineFailureSpec struct {
-	// Machine is the name of the machine, and MachineUID tells it from another one of that name.
+	// Machine is the name of the machine. MachineUID distinguishes it from other machines of the same name.
 	// +kubebuilder:validation:MaxLength=253
 	Machine string `json:"machine"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	MachineUID string `json:"machineUID,omitempty"`
-	// Node is the name of its node. It is not there if the machine has none.
+	// Node is the name of the node of the machine. It is not set if the machine has no node.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
-	// Pool is the worker pool, and Zone the zone that the machine is in.
+	// Pool is the worker pool of the machine, and Zone its zone.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Pool string `json:"pool,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Zone string `json:"zone,omitempty"`
-	// ProviderID is how the infrastructure calls the machine. It is not there if there was none.
+	// ProviderID identifies the machine at the infrastructure. It is not set if the machine had none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ProviderID string `json:"providerID,omitempty"`
-	// Host is the host that the machine runs on, where hosts can be power-cycled.
+	// Host is the host of the machine, if hosts can be power-cycled.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Host string `json:"host,omitempty"`
-	// Reason is why the machine counts as failed: the type of the first bad condition of its node, or NeverJoined, NodeGone,
-	// PowerCycled, InPlaceUpdateFailed, or Unknown.
+	// Reason is why the machine is regarded as failed: the type of the first bad condition of its node, or NeverJoined,
+	// NodeGone, PowerCycled, InPlaceUpdateFailed, or Unknown.
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`
 	// Condition is the first bad condition of the node.
 	// +optional
 	Condition *BadCondition `json:"condition,omitempty"`
-	// FailedSince is when the timer was started that ran out: when the machine was first seen unhealthy, or was created.
+	// FailedSince is the time from which the timeout that has passed is counted: when the machine was first seen unhealthy, or
+	// was created.
 	FailedSince metav1.Time `json:"failedSince"`
-	// FailedAt is when the machine was seen to have failed.
+	// FailedAt is the time when the machine was seen to have failed.
 	FailedAt metav1.Time `json:"failedAt"`
 	// BootID, KubeletVersion, OSImage and KernelVersion are those of the node.
 	// +optional
@@ -115,47 +116,47 @@ type MachineFailureSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	KernelVersion string `json:"kernelVersion,omitempty"`
-	// Pods are the first pods that were on the node.
+	// Pods are pods that were on the node. At most 50 are listed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Pods []Pod `json:"pods,omitempty"`
-	// MorePods says that there were more.
+	// MorePods says that there were more pods than are listed.
 	// +optional
 	MorePods bool `json:"morePods,omitempty"`
-	// Decision is what was decided last.
+	// Decision is the latest decision on the machine.
 	Decision Decision `json:"decision"`
 }
 
 // BadCondition is a condition of a node that makes its machine unhealthy.
 type BadCondition struct {
-	// Type is its type.
+	// Type is the type of the condition.
 	// +kubebuilder:validation:MaxLength=256
 	Type string `json:"type"`
-	// Status is its status.
+	// Status is the status of the condition.
 	Status corev1.ConditionStatus `json:"status"`
-	// Reason is what the node says for it.
+	// Reason is the reason of the condition.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-	// Message is the begin of what the node says beside that.
+	// Message is the beginning of the message of the condition.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
-	// Since is when it came.
+	// Since is the time when the condition got this status.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 }
 
 // Pod is a pod that was on the node.
 type Pod struct {
-	// Namespace is its namespace.
+	// Namespace is the namespace of the pod.
 	// +kubebuilder:validation:MaxLength=253
 	Namespace string `json:"namespace"`
-	// Name is its name.
+	// Name is the name of the pod.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Owner is the kind and the name of what controls it. It is not there if nothing does.
+	// Owner is the kind and the name of the controller of the pod. It is not set if the pod has none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Owner string `json:"owner,omitempty"`
@@ -163,13 +164,13 @@ type Pod struct {
 
 // Decision is what was decided on a failed machine.
 type Decision struct {
-	// Kept says that the machine was kept.
+	// Kept says whether the machine was preserved.
 	Kept bool `json:"kept"`
-	// Cause is what it was kept for: auto, now, when-failed, maintenance or remediation.
+	// Cause is the cause of the preservation: auto, now, when-failed, maintenance or remediation.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Cause string `json:"cause,omitempty"`
-	// Reason is the ID of the reason for that, and Text says it in words.
+	// Reason is the ID of the reason for the decision. Text says it in words.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
@@ -183,32 +184,32 @@ type Decision struct {
 type Outcome string
 
 const (
-	// OutcomeRecovered says that the machine was healthy again.
+	// OutcomeRecovered says that the machine became healthy again.
 	OutcomeRecovered Outcome = "Recovered"
 	// OutcomeReplaced says that the machine was deleted because it had failed.
 	OutcomeReplaced Outcome = "Replaced"
-	// OutcomeDeleted says that the machine was deleted although it was kept: somebody deleted it, or scaled down.
+	// OutcomeDeleted says that the machine was deleted although it was preserved: it was deleted by a user, or scaled down.
 	OutcomeDeleted Outcome = "Deleted"
 )
 
 // MachineFailureStatus is how a failure ended.
 type MachineFailureStatus struct {
-	// Outcome is how it ended.
+	// Outcome is how the failure ended.
 	Outcome Outcome `json:"outcome"`
-	// Reason is the ID of the reason for that, and Text says it in words.
+	// Reason is the ID of the reason for the outcome. Text says it in words.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Text string `json:"text,omitempty"`
-	// EndedAt is when that was seen.
+	// EndedAt is the time when the end of the failure was seen.
 	EndedAt metav1.Time `json:"endedAt"`
-	// PowerCycled says that the host was power-cycled meanwhile.
+	// PowerCycled says whether the host was power-cycled before the failure ended.
 	// +optional
 	PowerCycled bool `json:"powerCycled,omitempty"`
-	// Evidence is the name of the ConfigMap in the seed with the evidence of the failure, and of the Secret in the shoot with what of it is
-	// for those whom the owner lets read it.
+	// Evidence is the name of the ConfigMap in the seed with the evidence of the failure. The Secret in the shoot with the
+	// part of the evidence that the shoot owner may share has the same name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Evidence string `json:"evidence,omitempty"`

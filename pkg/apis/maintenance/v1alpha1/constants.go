@@ -8,21 +8,22 @@ package v1alpha1
 const (
 	keyPrefix = GroupName + "/"
 
-	// Finalizer is there from before anything is done to the node until all of it is undone (M2, M7).
+	// Finalizer is on a NodeMaintenance from before its node is changed until all changes are undone (M2, M7).
 	Finalizer = keyPrefix + "finalizer"
-	// AnnotationReadyTime is since when the node is ready for the requestor, in RFC 3339.
+	// AnnotationReadyTime is the time when the node became ready for the requestor, in RFC 3339.
 	AnnotationReadyTime = keyPrefix + "ready-time"
-	// AnnotationWaitStartTime is since when pods are waited for, in RFC 3339.
+	// AnnotationWaitStartTime is the time when the wait for pods began, in RFC 3339.
 	AnnotationWaitStartTime = keyPrefix + "wait-pod-completion-start-time"
 	// AnnotationInitiallyUnschedulable is "true" or "false": whether the node was cordoned before the maintenance.
 	AnnotationInitiallyUnschedulable = keyPrefix + "node-initial-state.unschedulable"
-	// AnnotationIgnoreGarbageCollector keeps a NodeMaintenance, however old, if it is "true" (M9).
+	// AnnotationIgnoreGarbageCollector prevents a NodeMaintenance from being deleted because of its age, if it is "true" (M9).
 	AnnotationIgnoreGarbageCollector = keyPrefix + "garbage-collector.ignore"
-	// AnnotationDrainStartTime is since when the node is drained, and since when anew, in RFC 3339 with a slash in between.
+	// AnnotationDrainStartTime is the time when the drain began, and the time when it was last retried, in RFC 3339 with a
+	// slash in between.
 	AnnotationDrainStartTime = "machine-preservation.extensions.gardener.cloud/drain-start-time"
-	// AnnotationEnded on a NodeMaintenance that is deleted says that it waits for nobody any more: for neither additional
-	// requestors nor one that has failed. Those who may write it can remove the others as well. It has no effect on an object
-	// that is not deleted.
+	// AnnotationEnded on a deleted NodeMaintenance says that it waits for nobody any more: neither for additional requestors
+	// nor for a failed requestor. Users who may write it can remove these as well. It has no effect on an object that is not
+	// deleted.
 	AnnotationEnded = "machine-preservation.extensions.gardener.cloud/ended"
 )
 
@@ -36,13 +37,13 @@ const (
 
 // Phases of a NodeMaintenance: the reasons of ConditionReady.
 const (
-	// PhasePending waits for its turn.
+	// PhasePending waits to begin.
 	PhasePending = "Pending"
 	// PhaseScheduled has a slot.
 	PhaseScheduled = "Scheduled"
 	// PhaseCordon is about to cordon the node.
 	PhaseCordon = "Cordon"
-	// PhaseWaitForPodCompletion waits for pods to end by themselves.
+	// PhaseWaitForPodCompletion waits for pods to complete.
 	PhaseWaitForPodCompletion = "WaitForPodCompletion"
 	// PhaseDraining evicts pods.
 	PhaseDraining = "Draining"
@@ -52,36 +53,36 @@ const (
 	PhaseRequestorFailed = "RequestorFailed"
 )
 
-// ConditionUsed on a MaintenanceOperatorConfig says whether its limits count.
+// ConditionUsed on a MaintenanceOperatorConfig says whether its limits apply.
 const ConditionUsed = "Used"
 
 // Reasons of ConditionUsed.
 const (
-	// ReasonUsed says that the limits count.
+	// ReasonUsed says that the limits apply.
 	ReasonUsed = "Used"
-	// ReasonElsewhere says that nobody reads limits in this namespace or under this name.
+	// ReasonElsewhere says that the object has no effect, because the limits are in another object.
 	ReasonElsewhere = "Elsewhere"
-	// ReasonInvalid says that the limits cannot be read.
+	// ReasonInvalid says that the limits are not valid.
 	ReasonInvalid = "Invalid"
 )
 
 const (
-	// ConfigName is the name of the only MaintenanceOperatorConfig that counts.
+	// ConfigName is the name of the only MaintenanceOperatorConfig that has an effect.
 	ConfigName = "default"
 	// ConfigNamespace is its namespace.
 	ConfigNamespace = "kube-system"
 
 	// DefaultMaxNodeMaintenanceTimeSeconds is after how many seconds in PhaseReady a NodeMaintenance is deleted.
 	DefaultMaxNodeMaintenanceTimeSeconds = 3600
-	// DefaultDrainTimeoutSeconds is after how many seconds a drain begins anew.
+	// DefaultDrainTimeoutSeconds is after how many seconds a drain is retried.
 	DefaultDrainTimeoutSeconds = 300
 )
 
 const (
 	// MaxPodEvictionFilters is how many filters a NodeMaintenance can have.
 	MaxPodEvictionFilters = 32
-	// MaxAdditionalRequestors is how many requestors can share a NodeMaintenance with the one that created it.
+	// MaxAdditionalRequestors is how many requestors can share a NodeMaintenance with the requestor that created it.
 	MaxAdditionalRequestors = 100
-	// MaxNamesInStatus is how many pods a list in the status names.
+	// MaxNamesInStatus is how many pods are named in a list of the status.
 	MaxNamesInStatus = 100
 )

@@ -46,7 +46,7 @@ const (
 	// AnnotationTimeout on a Node or a Machine overrides, beside a request, the pool's timeout for that machine: a Go duration
 	// from 10s to what operators allow (R5).
 	AnnotationTimeout = annotationPrefix + "timeout"
-	// AnnotationForbidden on a Machine or a MachineDeployment is an operator's veto if it is "true": it ends and forbids
+	// AnnotationForbidden on a Machine or a MachineDeployment is "true" if an operator forbids preservation: it ends and forbids
 	// every preservation there (R6).
 	AnnotationForbidden = annotationPrefix + "forbidden"
 	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax.
@@ -155,7 +155,7 @@ const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
 const DefaultMaxHoldTime = 24 * time.Hour
 
 // DefaultMaxNodeMaintenanceOvertime is for how much longer than it may be Ready a NodeMaintenance keeps its node if its requestor
-// has failed, or if it is deleted and additional requestors do not let go of it, where operators do not say otherwise.
+// has failed, or if it is deleted and additional requestors have not released it, where operators do not say otherwise.
 const DefaultMaxNodeMaintenanceOvertime = 24 * time.Hour
 
 // DefaultEvidenceRetention is for how long evidence is kept after its machine is gone, where nobody says otherwise, and the

@@ -52,7 +52,7 @@ const (
 	// LabelPowerCycle is on a Machine as long as a cycle of it waits or is under way, or its host may be off for it: so the
 	// extension finds these of all shoots (X8, X19). Its value is "true".
 	LabelPowerCycle = annotationPrefix + "power-cycle"
-	// FinalizerHost keeps a Machine that is being deleted until its host is released, for a minute at most (X2).
+	// FinalizerHost delays the deletion of a Machine until its host is released, for a minute at most (X2).
 	FinalizerHost = annotationPrefix + "host"
 	// PowerCycleNow is the value of AnnotationPowerCycle that asks.
 	PowerCycleNow = "now"

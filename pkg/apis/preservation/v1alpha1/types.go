@@ -12,111 +12,116 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 
-// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, how nodes are helped that do
-// not drain, whether nodes are given to those who work on them, whether hosts are power-cycled, whether evidence is stored, and whether failures are told of. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// MachinePreservationConfig is the `providerConfig` of the extension of type `machine-preservation` in
+// `Shoot.spec.extensions`. It configures which failed machines of a Shoot are preserved and for how long, drain strategies for
+// nodes that do not drain, node maintenance, power cycles of hosts, evidence, and the failure history.
 //
-// What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
-// `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
-// `machineControllerManager` here, the defaults of the landscape.
+// For each field of a worker pool, the first of these that sets it applies: `workers[]` here, the Shoot's
+// `spec.provider.workers[].machineControllerManager` (if the Gardener version has these fields), `machineControllerManager`
+// here, the defaults of the landscape.
 type MachinePreservationConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// MachineControllerManager applies to every worker pool for which nothing else is set.
 	// +optional
 	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
-	// Workers are the settings of single worker pools.
+	// Workers are the settings of individual worker pools.
 	// +optional
 	Workers []Worker `json:"workers,omitempty"`
-	// DrainStrategies help nodes that machine-controller-manager empties because of an update of the workers, and tell of
-	// those that it cannot empty. Nothing of the kind happens where this is not set.
+	// DrainStrategies help nodes to drain that machine-controller-manager drains because of an update of the workers, and
+	// report nodes that it cannot drain. If it is not set, neither happens.
 	// +optional
 	DrainStrategies *DrainStrategies `json:"drainStrategies,omitempty"`
-	// NodeMaintenance brings the API maintenance.nvidia.com/v1alpha1 into the shoot, with which requestors have nodes emptied
-	// that they want to work on, while the machines are kept. Nothing of the kind happens where this is not set.
+	// NodeMaintenance brings the API maintenance.nvidia.com/v1alpha1 into the shoot. With it, requestors can have a node
+	// drained to work on it, while its machine is preserved. If it is not set, the API does not exist.
 	// +optional
 	NodeMaintenance *NodeMaintenance `json:"nodeMaintenance,omitempty"`
-	// Evidence stores what is known of failed machines that are kept, so that it outlives them. Nothing of the kind happens
-	// where this is not set.
+	// Evidence stores what is known about failed machines that are preserved, so that it outlives them. If it is not set,
+	// nothing is stored.
 	// +optional
 	Evidence *Evidence `json:"evidence,omitempty"`
-	// Failures has each failure of a machine told of in the shoot by a MachineFailure. That happens where this is not set, too.
+	// Failures has each failure of a machine recorded in the shoot as a MachineFailure. If it is not set, failures are
+	// recorded.
 	// +optional
 	Failures *Failures `json:"failures,omitempty"`
 }
 
-// Failures is whether failures of machines are told of in the shoot.
+// Failures configures the failure history of the shoot.
 type Failures struct {
-	// Enabled says whether they are. All MachineFailures are deleted, with their API, when they no longer are. Defaults to true.
+	// Enabled says whether failures of machines are recorded as MachineFailures in the shoot. If it is set to false, all
+	// MachineFailures and their API are deleted. Defaults to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// Evidence is what is stored of a machine once it has failed and is kept: the machine and what it belongs to, its node, what was
-// on that, and their Events, as the API servers have them. Operators read it in the seed, and those whom the owner lets read it
-// in the shoot.
+// Evidence is what is stored about a machine that has failed and is preserved: the machine and the objects that it belongs to,
+// its node, the pods and other objects on the node, and their Events, in the form in which the API servers return them.
+// Operators read evidence in the seed. Users whom the shoot owner allows to do so read it in the shoot.
 type Evidence struct {
-	// Enabled says whether evidence is stored. What was stored is deleted when it no longer is. Defaults to false.
+	// Enabled says whether evidence is stored. If it is set to false, stored evidence is deleted. Defaults to false.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// Retention is for how long evidence is kept after its machine is gone. Between 1h and 720h. Defaults to 168h.
+	// Retention is how long evidence is stored after its machine is gone. Between 1h and 720h. Defaults to 168h.
 	// +optional
 	Retention *metav1.Duration `json:"retention,omitempty"`
-	// NodeLogs says whether logs of the node are part of the evidence. It has all kubelets of the shoot answer queries of logs, and
-	// all nodes keep their journal over reboots. Without `enabled` it does nothing. Defaults to false.
+	// NodeLogs says whether logs of the node are part of the evidence. It makes all kubelets of the shoot answer log queries,
+	// and all nodes keep their journal over reboots. Without `enabled` it has no effect. Defaults to false.
 	// +optional
 	NodeLogs *bool `json:"nodeLogs,omitempty"`
 }
 
-// DrainStrategies say when pods are helped that hold up the drain of a node. Times are counted from when the drain began.
-// A pod that no PodDisruptionBudget selects is deleted without a grace period after `timeout`, one that a
-// PodDisruptionBudget selects after `expectedDrainTime` + `pdbForceDrainTimeout`; from then on, pods that are
-// terminating lose their finalizers, or are deleted once more, as soon as their grace period is over.
+// DrainStrategies configure when pods are deleted that block the drain of a node. All times count from when the drain began. A
+// pod that no PodDisruptionBudget selects is deleted without a grace period after `timeout`. A pod that a PodDisruptionBudget
+// selects is deleted after `expectedDrainTime` + `pdbForceDrainTimeout`. From then on, pods that are terminating lose their
+// finalizers or are deleted again as soon as their grace period is over.
 type DrainStrategies struct {
-	// Disabled says that nothing is done with any pod. Nodes that fail to drain within `timeout` are told of all the same.
+	// Disabled says that drain strategies leave all pods alone. Nodes that do not drain within `timeout` are still reported.
 	// Defaults to false.
 	// +optional
 	Disabled *bool `json:"disabled,omitempty"`
-	// Timeout is how long a node may take to drain by itself. Greater than 0s. Defaults to 45m.
+	// Timeout is how long a node has to drain before strategies act on pods that no PodDisruptionBudget selects. Greater than
+	// 0s. Defaults to 45m.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// ExpectedDrainTime is how long the drain of a node takes at best. Greater than 0s, at most the timeout. Defaults to
-	// 8m.
+	// ExpectedDrainTime is how long the drain of a node takes in the best case. Greater than 0s, at most `timeout`. Defaults
+	// to 8m.
 	// +optional
 	ExpectedDrainTime *metav1.Duration `json:"expectedDrainTime,omitempty"`
-	// PDBForceDrainTimeout is for how long PodDisruptionBudgets are respected beyond the expected time; 0s is not beyond
-	// it. Defaults to 60m.
+	// PDBForceDrainTimeout is how long after `expectedDrainTime` PodDisruptionBudgets are still respected. 0s means that they
+	// are respected until `expectedDrainTime` only. Defaults to 60m.
 	// +optional
 	PDBForceDrainTimeout *metav1.Duration `json:"pdbForceDrainTimeout,omitempty"`
-	// IgnoredNamespacePatterns are regular expressions in the syntax of Go. Nothing is done with pods in namespaces whose
-	// whole name matches one of them. At most 32, of at most 256 bytes each.
+	// IgnoredNamespacePatterns are regular expressions in Go syntax. Pods are left alone if a pattern matches the whole name
+	// of their namespace. At most 32 patterns of at most 256 bytes each.
 	// +optional
 	IgnoredNamespacePatterns []string `json:"ignoredNamespacePatterns,omitempty"`
 }
 
-// NodeMaintenance is how many nodes are given to requestors at a time, and for how long. Percentages are of all nodes.
+// NodeMaintenance limits how many nodes are given to requestors at a time, and for how long. Percentages are of all nodes.
 type NodeMaintenance struct {
 	// MaxParallelOperations is how many nodes are under maintenance at a time: a whole number, or a percentage from "0%" to
-	// "100%", which is rounded up. 0 is no limit. Defaults to 1.
+	// "100%", which is rounded up. 0 means no limit. Defaults to 1.
 	// +optional
 	MaxParallelOperations *intstr.IntOrString `json:"maxParallelOperations,omitempty"`
-	// MaxUnavailable is up to how many unavailable nodes, those under maintenance among them, a maintenance may begin on one
-	// that is available: a whole number, or a percentage from "0%" to "100%", which is rounded down, but not below 1. With 0
-	// it begins on none. There is no limit where this is not set.
+	// MaxUnavailable is the number of unavailable nodes, including nodes under maintenance, from which on no maintenance
+	// begins on an available node: a whole number, or a percentage from "0%" to "100%", which is rounded down, but not below
+	// 1. With 0, no maintenance begins on an available node. If it is not set, there is no limit.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// MaxNodeMaintenanceTime is how long a node that was handed over stays with its requestor before the NodeMaintenance is
+	// MaxNodeMaintenanceTime is how long a node stays with its requestor after it was handed over. Then the NodeMaintenance is
 	// deleted. A whole number of seconds, at least 1s. Defaults to 1h.
 	// +optional
 	MaxNodeMaintenanceTime *metav1.Duration `json:"maxNodeMaintenanceTime,omitempty"`
-	// LogLevel is what is logged about maintenances. Defaults to info.
+	// LogLevel is how much is logged about maintenances. Defaults to info.
 	// +optional
 	LogLevel *LogLevel `json:"logLevel,omitempty"`
-	// MaxHoldTime is how long the machine of a node under maintenance is kept, whatever the NodeMaintenance says. Counted
-	// from when the maintenance began. At least 10s, and what operators allow at most. Defaults to 24h.
+	// MaxHoldTime is how long the machine of a node under maintenance is preserved, whatever the NodeMaintenance says. It
+	// counts from when the maintenance began. At least 10s, and limited by the maximum that the operators allow. Defaults to
+	// 24h.
 	// +optional
 	MaxHoldTime *metav1.Duration `json:"maxHoldTime,omitempty"`
-	// Namespaces are the namespaces of the shoot in which NodeMaintenances count. Whoever may create one there has power over
-	// every node. At most 32. All namespaces if there are none.
+	// Namespaces are the namespaces of the shoot whose NodeMaintenances are carried out. Users who may create NodeMaintenances
+	// there have power over every node. At most 32. If it is empty, all namespaces.
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
 }
@@ -134,61 +139,60 @@ const (
 	LogLevelError LogLevel = "error"
 )
 
-// Worker is the settings of one worker pool.
+// Worker configures one worker pool.
 type Worker struct {
 	// Name is the name of the worker pool in the Shoot.
 	Name string `json:"name"`
-	// MachineControllerManager is what is set for this worker pool.
+	// MachineControllerManager are the settings of this worker pool.
 	// +optional
 	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
-	// PowerCycle has hosts of failed machines of this worker pool powered off and on again, when somebody asks for it. The
-	// machines are kept meanwhile. Nothing of the kind happens where this is not set, or where the landscape has no hosts
-	// whose power can be switched.
+	// PowerCycle lets hosts of failed machines of this worker pool be powered off and on again on request. The machines are
+	// preserved meanwhile. If it is not set, or the landscape has no hosts that can be power-cycled, no host is power-cycled.
 	// +optional
 	PowerCycle *PowerCycle `json:"powerCycle,omitempty"`
 }
 
-// PowerCycle is how the hosts of a worker pool are powered off and on again. While a host is known to be off, its node is
-// made safe: the pods that ran there start elsewhere, and their volumes are detached. All timeouts are between 1m and 1h. The
-// first counts from when the cycle begins, which a request may have to wait for, each other one from when the step before it is
-// done. A cycle that exceeds one of them has failed, and the host is powered on.
+// PowerCycle configures how the hosts of a worker pool are powered off and on again. While a host is known to be off, its node
+// is made safe: the pods that ran on it start on other nodes, and their volumes are detached. All timeouts are between 1m and
+// 1h. The first timeout counts from when the power cycle begins, which can be later than the request. Each other timeout
+// counts from when the step before it is done. A power cycle that exceeds a timeout has failed, and the host is powered on.
 type PowerCycle struct {
-	// Automatic says whether failed machines that are kept without being asked for (`autoPreserveFailedMax`) are power-cycled
-	// without being asked for as well, where the operators allow it: `true` or `false`. `DryRun` only tells of those that would
-	// be, and touches no host. Defaults to false.
+	// Automatic says whether auto-preserved failed machines (`autoPreserveFailedMax`) are power-cycled automatically, if the
+	// operators allow it: `true` or `false`. With `DryRun`, Events say which machines would be power-cycled, and no host is
+	// touched. Defaults to false.
 	// +optional
 	Automatic *AutomaticPowerCycle `json:"automatic,omitempty"`
 	// Fencing is how a node is made safe while its host is off. Defaults to OutOfServiceTaint.
 	// +optional
 	Fencing *Fencing `json:"fencing,omitempty"`
-	// MaxAttempts is how many cycles there are of a machine at most until its node was ready for some minutes. Between 1 and
-	// 5. Defaults to 1.
+	// MaxAttempts is how many times a host is power-cycled before its node has been ready for some minutes. Between 1 and 5.
+	// Defaults to 1.
 	// +optional
 	MaxAttempts *int32 `json:"maxAttempts,omitempty"`
-	// MaxConcurrent is how many machines of a zone of the pool are power-cycled at a time. At least 1. Defaults to 1.
+	// MaxConcurrent is how many machines of the pool in one zone are power-cycled at a time. At least 1. Defaults to 1.
 	// +optional
 	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
-	// PowerOffTimeout is how long it may take until the host is off and its node safe. Defaults to 10m.
+	// PowerOffTimeout is how long it may take until the host is off and its node is safe. Defaults to 10m.
 	// +optional
 	PowerOffTimeout *metav1.Duration `json:"powerOffTimeout,omitempty"`
 	// PowerOnTimeout is how long it may take until the host is on again. Defaults to 10m.
 	// +optional
 	PowerOnTimeout *metav1.Duration `json:"powerOnTimeout,omitempty"`
-	// NodeStartupTimeout is how long it may take until the node is healthy after that. Defaults to 10m.
+	// NodeStartupTimeout is how long it may take until the node is healthy after the host is on. Defaults to 10m.
 	// +optional
 	NodeStartupTimeout *metav1.Duration `json:"nodeStartupTimeout,omitempty"`
 }
 
-// AutomaticPowerCycle says whether failed machines are power-cycled without being asked for. In JSON it is the boolean true or
-// false, or the string "DryRun".
+// AutomaticPowerCycle says whether failed machines are power-cycled automatically. In JSON it is the boolean true or false, or
+// the string "DryRun".
 type AutomaticPowerCycle string
 
 const (
-	// AutomaticTrue has them power-cycled, where the operators allow it.
+	// AutomaticTrue power-cycles machines automatically, if the operators allow it.
 	AutomaticTrue AutomaticPowerCycle = "true"
-	// AutomaticFalse leaves that to those who ask for it.
+	// AutomaticFalse power-cycles machines on request only.
 	AutomaticFalse AutomaticPowerCycle = "false"
-	// AutomaticDryRun tells which of them would be power-cycled, and when.
+	// AutomaticDryRun reports which machines would be power-cycled, and when.
 	AutomaticDryRun AutomaticPowerCycle = "DryRun"
 )
 
@@ -200,25 +204,27 @@ type Fencing string
 // detaches their volumes.
 const FencingOutOfServiceTaint Fencing = "OutOfServiceTaint"
 
-// MachineControllerManagerSettings says how many failed machines are kept, for how long, and how they are drained.
+// MachineControllerManagerSettings configure how many failed machines are preserved, for how long, and how their nodes are
+// drained.
 type MachineControllerManagerSettings struct {
-	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for. It
-	// is distributed over the zones of the pool as its minimum and maximum are. At most the maximum of the pool, or one
-	// less where the pool may run system components.
+	// AutoPreserveFailedMax is how many failed machines of a worker pool are auto-preserved at a time. The number is
+	// distributed over the zones of the pool like its minimum and maximum. At most the maximum of the pool, or one less if
+	// system components may run in the pool.
 	// +optional
 	AutoPreserveFailedMax *int32 `json:"autoPreserveFailedMax,omitempty"`
-	// MachinePreserveTimeout is how long a machine is kept, for example "72h". At least 10s.
+	// MachinePreserveTimeout is how long a machine is preserved, for example "72h". At least 10s.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
-	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force as well, so that they can start
-	// elsewhere, when the drain timeout of a kept machine has passed and its node does not answer. The machine may be
-	// alive all the same: then the same pod runs twice, with the same volume, and can destroy its data. False by default:
-	// these pods stay. Neither the Shoot's own field nor the defaults of the landscape have it.
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force too, so that they can start on other
+	// nodes, when the drain timeout of a preserved machine has passed and its node does not answer. Such a machine may still
+	// run: then the same pod runs twice with the same volume and can destroy its data. Defaults to false: these pods stay.
+	// This setting exists neither in the fields of the Shoot itself nor in the defaults of the landscape.
 	// +optional
 	ForceDeletePodsWithVolumes *bool `json:"forceDeletePodsWithVolumes,omitempty"`
-	// PreferNewFailures says that a machine that fails for a reason which no kept machine of its zone shows is kept rather than one
-	// that shows what others show as well. If there is no place for it, it takes that of such a machine, which nobody asked for. False
-	// by default. Neither the Shoot's own field nor the defaults of the landscape have it.
+	// PreferNewFailures says that a machine that fails for a reason that no other preserved machine of its zone has is
+	// preferred to machines that fail for a reason that others already have. If no place is free, it takes the place of an
+	// auto-preserved machine whose reason others have too. Defaults to false. This setting exists neither in the fields of the
+	// Shoot itself nor in the defaults of the landscape.
 	// +optional
 	PreferNewFailures *bool `json:"preferNewFailures,omitempty"`
 }

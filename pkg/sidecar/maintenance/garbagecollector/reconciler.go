@@ -2,7 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbagecollector deletes the NodeMaintenances that were Ready for too long (M9), and ends those that others keep (M7).
+// Package garbagecollector deletes NodeMaintenances that were Ready for too long (M9), and ends NodeMaintenances that requestors
+// do not release in time (M7).
 package garbagecollector
 
 import (
@@ -87,7 +88,7 @@ func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, s
 		return run.Err()
 	}
 	logf.FromContext(ctx).Info("Deleted a NodeMaintenance that had its node for too long", "since", since, "phase", domain.PhaseOf(nm))
-	r.tell(nm, EventGarbageCollected, "Deleted, because it was %s since %s, longer than %s.", domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
+	r.tell(nm, EventGarbageCollected, "The NodeMaintenance was deleted, because it was in phase %s since %s, longer than %s.", domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
 	return nil
 }
 
@@ -98,12 +99,12 @@ func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, sinc
 	if run := executor.Apply(ctx, r.Shoot, intent.Write{Before: nm, After: after, Lock: true}); !run.Written(nm) {
 		return run.Err()
 	}
-	logf.FromContext(ctx).Info("Ended a NodeMaintenance that nobody let go of", "since", since, "phase", domain.PhaseOf(nm))
+	logf.FromContext(ctx).Info("Ended a NodeMaintenance that was not released in time", "since", since, "phase", domain.PhaseOf(nm))
 	waitsFor := "its requestor has failed"
 	if !domain.RequestorFailed(nm) {
-		waitsFor = "its additional requestors do not let go of it"
+		waitsFor = "its additional requestors have not released it"
 	}
-	r.tell(nm, EventEnded, "Ended, because %s, and it has been %s since %s, longer than %s. The node is given back.", waitsFor, domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
+	r.tell(nm, EventEnded, "The maintenance was ended, because %s, and it has been in phase %s since %s, longer than %s. The node is given back.", waitsFor, domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
 	return nil
 }
 

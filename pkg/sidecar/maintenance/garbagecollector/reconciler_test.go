@@ -81,7 +81,7 @@ var _ = Describe("Reconcile", func() {
 		clock.SetTime(builder.Start.Add(30 * time.Minute))
 		_, deleted = run(ctx)
 		Expect(deleted).To(BeTrue())
-		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, because it was Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
+		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected The NodeMaintenance was deleted, because it was in phase Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
 	})
 
 	It("M9: should delete nothing before its time when the clock is set back by an hour, and what is due when it is set forward", func(ctx SpecContext) {
@@ -119,14 +119,14 @@ var _ = Describe("Reconcile", func() {
 			if !deleted {
 				_, deleted = run(ctx)
 				Expect(deleted).To(BeTrue())
-				Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, because it was Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s.")))
+				Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected The NodeMaintenance was deleted, because it was in phase Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s.")))
 			}
 			run(ctx)
 			written := &v1alpha1.NodeMaintenance{}
 			Expect(s.Get(ctx, client.ObjectKeyFromObject(nm), written)).To(Succeed())
 			Expect(written.Annotations).To(HaveKeyWithValue(ended, "true"))
 			Expect(domain.IsEnding(written)).To(BeTrue(), "the node is given back")
-			Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(SatisfyAll(HavePrefix("Warning MaintenanceEnded Ended, because"), ContainSubstring(", and it has been Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s. The node is given back."))))
+			Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(SatisfyAll(HavePrefix("Warning MaintenanceEnded The maintenance was ended, because"), ContainSubstring(", and it has been in phase Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s. The node is given back."))))
 			after, _ = run(ctx)
 			Expect(after).To(BeZero())
 			Expect(r.Recorder.(*events.FakeRecorder).Events).NotTo(Receive(), "once")

@@ -29,7 +29,7 @@ var (
 	drainsFailed = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_drains_failed_total",
-		Help:      "Drains for a NodeMaintenance that were not over after their timeout, and were begun anew.",
+		Help:      "Drains for a NodeMaintenance that did not end within their timeout and were retried.",
 	}, nil)
 	// overdue is a metric of nodes that are there, which are few: it exists for each only as long as its maintenance is over its
 	// Ready time.

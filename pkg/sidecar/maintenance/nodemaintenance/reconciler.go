@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodemaintenance brings the NodeMaintenances of each node forward: it prepares the node, hands it over, and takes
-// it back. All state is in objects.
+// Package nodemaintenance carries out the NodeMaintenances of each node: it prepares the node, hands it over, and takes it back.
+// All state is in objects.
 package nodemaintenance
 
 import (
@@ -62,7 +62,7 @@ type Reconciler struct {
 	Executor Executor
 	// Namespaces are those from which objects are taken.
 	Namespaces domain.Namespaces
-	// Preservation is how machines are kept, without what is of a single MachineDeployment.
+	// Preservation is how machines are preserved, without what is of a single MachineDeployment.
 	Preservation preservation.Group
 	Clock        clock.PassiveClock
 	Recorder     events.EventRecorder

@@ -254,24 +254,24 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.phase(ctx)).To(Equal("Ready"))
 		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(Equal("The node is ready for the requestor. " + want))
 	},
-		Entry("for the first time", "If the node fails, its machine is kept until 2026-03-02T12:00:00Z.", func(*machinev1alpha1.Machine, *corev1.Node) {}),
-		Entry("as the record says", "If the node fails, its machine is kept until 2026-03-01T13:00:00Z.", func(m *machinev1alpha1.Machine, n *corev1.Node) {
+		Entry("for the first time", "If the node fails, its machine is preserved until 2026-03-02T12:00:00Z.", func(*machinev1alpha1.Machine, *corev1.Node) {}),
+		Entry("as the record says", "If the node fails, its machine is preserved until 2026-03-01T13:00:00Z.", func(m *machinev1alpha1.Machine, n *corev1.Node) {
 			Preserved("Running:Preserved", "maintenance", Start.Add(time.Hour))(m)
 			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Format(time.RFC3339))(m)
 			NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", Start.Format(time.RFC3339))(n)
 		}),
-		Entry("because a person keeps it", "If the node fails, its machine is kept until 2026-03-04T12:00:00Z.", func(m *machinev1alpha1.Machine, n *corev1.Node) {
+		Entry("because a person keeps it", "If the node fails, its machine is preserved until 2026-03-04T12:00:00Z.", func(m *machinev1alpha1.Machine, n *corev1.Node) {
 			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Add(-24*time.Hour).Format(time.RFC3339)+"/"+Start.Format(time.RFC3339))(m)
 			Preserved("Running:Preserved", "now", Start.Add(72*time.Hour))(m)
 			NodeAnnotation("node.machine.sapcloud.io/preserve", "now")(n)
 		}),
-		Entry("when what may be used is used up", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyMaintenanceExhausted.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+		Entry("when what may be used is used up", "If the node fails, the maintenance does not preserve its machine, because "+preservation.WhyMaintenanceExhausted.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
 			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Add(-24*time.Hour).Format(time.RFC3339)+"/"+Start.Format(time.RFC3339))(m)
 		}),
-		Entry("when operators forbid it", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyForbidden.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+		Entry("when operators forbid it", "If the node fails, the maintenance does not preserve its machine, because "+preservation.WhyForbidden.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
 			Annotation("machine-preservation.extensions.gardener.cloud/forbidden", "true")(m)
 		}),
-		Entry("when a person does", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyDenied.Text+".", func(_ *machinev1alpha1.Machine, n *corev1.Node) {
+		Entry("when a person does", "If the node fails, the maintenance does not preserve its machine, because "+preservation.WhyDenied.Text+".", func(_ *machinev1alpha1.Machine, n *corev1.Node) {
 			NodeAnnotation("node.machine.sapcloud.io/preserve", "false")(n)
 		}),
 	)
@@ -375,7 +375,7 @@ var _ = Describe("Reconcile", func() {
 			after := e.run(ctx)
 			Expect(after).To(BeNumerically("~", want*time.Second, time.Millisecond))
 			Expect(e.shoot.evicted).To(HaveLen(i + 1))
-			Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" In the way: the budget web needs it."))
+			Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" Blocked by: the budget web needs it."))
 			e.run(ctx)
 			Expect(e.shoot.evicted).To(HaveLen(i+1), "not before its time")
 			e.clock.SetTime(e.clock.Now().Add(after))
@@ -543,7 +543,7 @@ var _ = Describe("Reconcile", func() {
 		_, err := e.reconcile(ctx)
 		Expect(err).To(MatchError(ContainSubstring("fake")), "it is tried again soon")
 		Expect(e.phase(ctx)).To(Equal("Draining"))
-		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" Nobody knows whether pods are left, because they cannot be listed. "))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" It is not known whether pods are left, because they cannot be listed. "))
 		Expect(e.shoot.watched).To(HaveKey("n"))
 	})
 

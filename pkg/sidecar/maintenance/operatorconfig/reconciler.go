@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operatorconfig says of each MaintenanceOperatorConfig whether its limits count. It decides nothing.
+// Package operatorconfig shows on each MaintenanceOperatorConfig whether its limits apply. It decides nothing.
 package operatorconfig
 
 import (

@@ -58,11 +58,11 @@ var _ = DescribeTable("M17: should say of each configuration whether it counts, 
 			Expect(recorder.Events).NotTo(Receive())
 		}
 	},
-	Entry("the one that does", "kube-system", "default", intstr.FromInt32(1), metav1.ConditionTrue, "Used", "These limits count."),
+	Entry("the one that does", "kube-system", "default", intstr.FromInt32(1), metav1.ConditionTrue, "Used", "These limits apply."),
 	Entry("another name", "kube-system", "other", intstr.FromInt32(1), metav1.ConditionFalse, "Elsewhere", elsewhere),
 	Entry("another namespace", "nvidia-maintenance-operator", "default", intstr.FromInt32(1), metav1.ConditionFalse, "Elsewhere", elsewhere),
 	Entry("limits that cannot be read", "kube-system", "default", intstr.FromString("many"), metav1.ConditionFalse, "Invalid",
-		`Nothing is scheduled with these limits: maxParallelOperations: invalid value for IntOrString: invalid type: string is not a percentage.`),
+		`No maintenance is scheduled, because the limits are not valid: maxParallelOperations: invalid value for IntOrString: invalid type: string is not a percentage.`),
 )
 
-const elsewhere = "Nobody reads this object. The limits are those of kube-system/default, and are set in the Shoot."
+const elsewhere = "This object has no effect. The limits are those of kube-system/default. Set them in the Shoot."

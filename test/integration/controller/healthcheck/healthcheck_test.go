@@ -148,7 +148,7 @@ var _ = Describe("Conditions of the Extension", func() {
 			"machinepriority.machine.sapcloud.io":                  "1",
 		}}}
 		Expect(env.Client.Create(ctx, machine)).To(Succeed())
-		eventually("PreservedMachinesKept", "False", Equal("preserved machines were chosen for deletion before and will be deleted nevertheless: m."))
+		eventually("PreservedMachinesKept", "False", Equal("preserved machines will be deleted, because they were chosen for deletion before they were preserved: m."))
 
 		Expect(env.Client.Delete(ctx, machine)).To(Succeed())
 		eventually("PreservedMachinesKept", "True", Equal(healthy))

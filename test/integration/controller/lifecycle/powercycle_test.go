@@ -232,7 +232,7 @@ var _ = Describe("Power cycles", func() {
 
 		By("Having somebody else take the request back")
 		Expect(env.Client.Patch(ctx, newHost("host"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"reboot.metal3.io/machine-remediation":null}}}`)))).To(Succeed())
-		eventually(waiting("waiting for the preservation controller to let go of hosts"))
+		eventually(waiting("waiting for the preservation controller to release hosts"))
 		Expect(secret(Default)).To(And(Not(HaveKey(prefix+"power-cycle")), HaveKey(prefix+"power-cycle-seed")))
 
 		By("Replacing the container")

@@ -172,14 +172,14 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 
 		enable(settings(7, "24h"))
-		const message = `spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6 for worker pool "worker-a", which is its maximum`
+		const message = `spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6, the maximum of worker pool "worker-a"`
 		Eventually(func(g Gomega) {
 			events := &eventsv1.EventList{}
 			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
 			g.Expect(events.Items).To(ContainElement(MatchFields(IgnoreExtras, Fields{
 				"Type":      Equal("Warning"),
 				"Reason":    Equal("InvalidConfiguration"),
-				"Note":      Equal("all shares stay what they are: " + message),
+				"Note":      Equal("The shares are not updated, because the configuration is not valid: " + message),
 				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Extension"), "Name": Equal("machine-preservation")}),
 			})))
 

@@ -74,7 +74,7 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		// A claim of a power cycle lasts no longer than that, either.
 		if servicing := config.Hosts.MaxServicing.Duration; longest != nil && isValidServicing(servicing) && longest.Duration < v1alpha1.MaxPowerCycleDuration+servicing {
 			allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachinePreserveTimeout"), longest.Duration.String(),
-				fmt.Sprintf("must be at least %s where there are hosts: a power cycle may take %s, and hosts.maxServicing adds %s",
+				fmt.Sprintf("must be at least %s if hosts are configured: a power cycle may take %s, and hosts.maxServicing adds %s",
 					v1alpha1.MaxPowerCycleDuration+servicing, v1alpha1.MaxPowerCycleDuration, servicing)))
 		}
 	}
@@ -89,7 +89,7 @@ func validateEvidence(evidence *configv1alpha1.Evidence, fldPath *field.Path) fi
 	}
 	if evidence.SeedBudget.Value() < v1alpha1.MinEvidenceSeedBudget {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("seedBudget"), evidence.SeedBudget.String(),
-			fmt.Sprintf("must be at least %s, because each of its control planes may keep at least 64Ki", resource.NewQuantity(v1alpha1.MinEvidenceSeedBudget, resource.BinarySI))))
+			fmt.Sprintf("must be at least %s, because each control plane on the seed may store at least 64Ki", resource.NewQuantity(v1alpha1.MinEvidenceSeedBudget, resource.BinarySI))))
 	} else if evidence.SeedBudget.Cmp(*evidence.Budget) < 0 {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("seedBudget"), evidence.SeedBudget.String(), fmt.Sprintf("must not be less than budget, which is %s", evidence.Budget)))
 	}
@@ -124,7 +124,7 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 		{"maxPerSeed", hosts.MaxPerSeed},
 	} {
 		if limit.value != nil && *limit.value < 1 {
-			allErrs = append(allErrs, field.Invalid(fldPath.Child(limit.field), *limit.value, "must be at least 1. To have no limit, leave it out"))
+			allErrs = append(allErrs, field.Invalid(fldPath.Child(limit.field), *limit.value, "must be at least 1. To have no limit, omit the field"))
 		}
 	}
 	if servicing := hosts.MaxServicing.Duration; !isValidServicing(servicing) {
@@ -138,13 +138,13 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 		return allErrs
 	}
 	if hosts.KubeconfigSecretName == "" {
-		allErrs = append(allErrs, field.Required(fldPath.Child("kubeconfigSecretName"), "must be set for ServerClaims, as each shoot would see all Servers of the seed"))
+		allErrs = append(allErrs, field.Required(fldPath.Child("kubeconfigSecretName"), "must be set for ServerClaims, because each shoot would see all Servers of the seed otherwise"))
 	}
 	if !hosts.PXEBootKeepsDisks {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("pxeBootKeepsDisks"), false, "must be true for ServerClaims: metal-operator boots Servers by PXE that it finds off"))
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("pxeBootKeepsDisks"), false, "must be true for ServerClaims, because metal-operator boots Servers that it finds off by PXE"))
 	}
 	if !hosts.PowerOffEnforced {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("powerOffEnforced"), false, "must be true for ServerClaims: without --enforce-power-off, metal-operator leaves Servers on that hang"))
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("powerOffEnforced"), false, "must be true for ServerClaims, because without --enforce-power-off metal-operator does not power off Servers that hang"))
 	}
 	return allErrs
 }
@@ -152,10 +152,10 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 func validateQuarantine(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.ErrorList {
 	var allErrs field.ErrorList
 	if hosts.Kind != configv1alpha1.HostKindServerClaim {
-		allErrs = append(allErrs, field.Forbidden(fldPath, "is for ServerClaims only: nothing of a BareMetalHost keeps it from whoever may choose it"))
+		allErrs = append(allErrs, field.Forbidden(fldPath, "is supported for ServerClaims only: nothing prevents that another machine gets a BareMetalHost"))
 	}
 	if failures := *hosts.Quarantine.Failures; failures < minQuarantineFailures {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("failures"), failures, fmt.Sprintf("must be at least %d. To put no hosts into quarantine, leave out all of it", minQuarantineFailures)))
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("failures"), failures, fmt.Sprintf("must be at least %d. To put no hosts into quarantine, omit quarantine", minQuarantineFailures)))
 	}
 	if period := hosts.Quarantine.Period.Duration; period < minQuarantinePeriod || period > maxQuarantinePeriod {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("period"), period.String(), fmt.Sprintf("must be between %s and %s", minQuarantinePeriod, maxQuarantinePeriod)))
