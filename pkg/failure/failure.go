@@ -31,12 +31,12 @@ const ReasonPowerCycled = "PowerCycled"
 
 var reasons reason.Table
 
-// The reasons that only entries have.
+// The reasons that only the failure history has.
 var (
-	// WhyUnseen is why a failure ended that nobody saw the end of.
-	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the ledger looked again")
-	// WhyUndecided is why a machine was not kept on which nobody decided.
-	WhyUndecided = reasons.Add("Undecided", "", "it was being deleted when it was first looked at")
+	// WhyUnseen stands for the end of a failure that nobody saw end.
+	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the preservation controller looked again")
+	// WhyUndecided stands for the decision on a machine that nobody decided on.
+	WhyUndecided = reasons.Add("Undecided", "", "it was already being deleted when the preservation controller first saw the failure")
 )
 
 // Entry is what is remembered of a failure until it is over.
