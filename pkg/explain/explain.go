@@ -70,7 +70,7 @@ func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, 
 	for _, missing := range known.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatOtherMachines, observed.WhatMachines, observed.WhatNodeEvents, observed.WhatMachineEvents, observed.WhatMaintenances, observed.WhatController) {
 		switch {
 		case missing.Thing == observed.WhatShoot:
-			e.say(Unknown, "", "What is in the shoot: %s.", printable(missing.Reason))
+			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
 		case missing.Partial:
 			e.say(Unknown, "", "The rest of %s: %s.", missing.Thing.Text(), printable(missing.Reason))
 		default:

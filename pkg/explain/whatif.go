@@ -326,7 +326,7 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 	drained := d.Current != nil && d.Current.Drains()
 	switch {
 	case d.Target.Drains() && !drained && d.Node != nil:
-		b.WriteString(" with its node drained")
+		b.WriteString(", with its node drained,")
 	case !d.Target.Drains() && drained && !d.Target.Failed:
 		b.WriteString(" and takes pods again")
 	}
@@ -337,7 +337,7 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 	default:
 		b.WriteString(" because " + d.Why.Text)
 	}
-	return strings.TrimSuffix(b.String(), ",")
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), ","), ",,", ",")
 }
 
 // Ask is what somebody writes on a node: a request, empty to withdraw it, and its timeout, 0 for the pool's.
@@ -466,7 +466,7 @@ func (e *explanation) costs(a *Answer) {
 				used++
 			}
 		}
-		text += fmt.Sprintf(" %s has %s, %d taken.", e.deployment.Name, places(*e.world.group.Share), used)
+		text += fmt.Sprintf(" MachineDeployment %s has %s (%d taken).", e.deployment.Name, places(*e.world.group.Share), used)
 	}
 	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// situation is what a request is decided on: what is known, and what the domain says would be.
+// situation is what a request is decided on: what is known, and what the domain decides on that.
 type situation struct {
 	snapshot *observed.Snapshot
 	node     *corev1.Node
-	// as is what becomes of the machine as it is.
+	// as is what becomes of the machine without a change.
 	as *explain.Answer
 }
 
@@ -48,7 +48,7 @@ func (f *situation) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
 	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
 }
 
-// until returns until when the machine is kept, zero if nobody can know.
+// until returns the expiry, zero if it is not known.
 func (f *situation) until() time.Time {
 	if f.as.Before.Target == nil {
 		return time.Time{}
@@ -59,32 +59,32 @@ func (f *situation) until() time.Time {
 	return f.as.Before.Target.Expiry()
 }
 
-// healthy says that the node is, as far as it shows, and that its machine has not failed.
+// healthy says that the node is healthy and its machine has not failed, as far as the node shows.
 func (f *situation) healthy() bool {
 	_, tainted := preservation.TaintedSince(f.node)
 	return !tainted && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
 }
 
-// asked says that the claim of a person stands, which asking again does not change (P6).
+// asked says that a request preserves the machine: another request does not change that (P6).
 func asked(record *preservation.Record) bool {
 	return record != nil && slices.ContainsFunc(record.Claims, preservation.Claim.Personal)
 }
 
-// change is what is written because of a request, and what is said of it.
+// change is what is written because of a request, and what is said about it.
 type change struct {
 	// ask is written on the node; nil for nothing.
 	ask *explain.Ask
 	// expiry is written on the Machine instead, unless it is zero.
 	expiry time.Time
-	// anew says that what is asked for on the node is withdrawn first.
+	// anew says that the request on the node is withdrawn first.
 	anew bool
 	done string
 	says []string
-	// asks is what has to be confirmed.
+	// asks is what must be confirmed.
 	asks string
-	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
+	// arrived says whether a node shows the effect of the change; nil for a node that is gone.
 	arrived func(*corev1.Node) (bool, error)
-	// was is the end that is moved: what is said of that is told once it has arrived only. Zero if no end is moved.
+	// was is the expiry that is moved, zero if none is. What is said about it is said when the node shows the new one.
 	was time.Time
 }
 
@@ -94,7 +94,7 @@ func (c *change) say(sentences ...explain.Sentence) {
 	}
 }
 
-// ask returns what decides on a request to keep a machine.
+// ask returns the function that decides on a request to preserve a machine.
 func ask(request, done string) func(f situation, r *requestFlags) (change, error) {
 	return func(f situation, r *requestFlags) (change, error) {
 		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
@@ -106,9 +106,9 @@ func ask(request, done string) func(f situation, r *requestFlags) (change, error
 		now := request == v1alpha1.RequestNow
 		switch {
 		case a.After.Target == nil && (now || a.Failed || a.After.Verdict == preservation.Ignored):
-			return change{}, fmt.Errorf("nothing was asked for, as it would be in vain. %s", strings.Join(c.says, " "))
+			return change{}, fmt.Errorf("nothing was changed, because the request would have no effect. %s", strings.Join(c.says, " "))
 		case asked(a.Before.Target) && asked(a.After.Target) && r.duration > 0:
-			return change{}, fmt.Errorf("its machine was asked for before and is kept until %s: asking again does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
+			return change{}, fmt.Errorf("its machine is already requested and preserved until %s: another request does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
 		case now || a.Failed:
 			c.arrived = isHeld
 			if a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
@@ -132,47 +132,47 @@ func ask(request, done string) func(f situation, r *requestFlags) (change, error
 
 func decideRelease(f situation, _ *requestFlags) (change, error) {
 	request := f.node.Annotations[v1alpha1.AnnotationPreserve]
-	c := change{ask: &explain.Ask{}, done: "is let go of", arrived: isReleased}
+	c := change{ask: &explain.Ask{}, done: "is released", arrived: isReleased}
 	a, err := f.ifAsked(*c.ask)
 	if err != nil {
 		return change{}, err
 	}
 	switch {
 	case f.as.Before.Target == nil && request == "":
-		c.ask, c.done, c.says = nil, "is not kept", []string{"Its machine is not kept, and nothing is asked for: there is nothing to be done."}
+		c.ask, c.done, c.says = nil, "is not preserved", []string{"Its machine is not preserved and has no request: nothing to do."}
 		return c, nil
 	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse:
-		c.done = "may be kept again"
+		c.done = "may be preserved again"
 		fallthrough
 	case f.as.Before.Target == nil, !f.as.Failed && request != "" && asked(f.as.Before.Target):
 		c.say(a.Sentences...)
 		c.confirmLoss(f, a)
 		return c, nil
 	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
-		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
+		return change{}, fmt.Errorf("its machine is preserved because its node is under maintenance by %s: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
 	}
-	// Nobody asked on the node, or what is withdrawn there may not be all that keeps a machine which has failed.
+	// The node has no request, or its request may not be all that preserves a machine that has failed.
 	a, err = c.forbid(f)
 	if err == nil && a.After.Target != nil {
-		return change{}, fmt.Errorf("nothing was changed, as that cannot be ended on the node. %s", strings.Join(c.says, " "))
+		return change{}, fmt.Errorf("nothing was changed, because this preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
 	}
 	if !a.Failed {
-		c.says = append(c.says, fmt.Sprintf("Nobody asked for it on the node, so it is forbidden to keep it. 'kubectl preserve release %s' once more allows it.", f.node.Name))
+		c.says = append(c.says, fmt.Sprintf("The node had no request, so preserving its machine is now forbidden. To allow it again, run 'kubectl preserve release %s' once more.", f.node.Name))
 	}
 	return c, err
 }
 
 func decideForbid(f situation, _ *requestFlags) (change, error) {
-	c := change{done: "is not to be kept", arrived: isReleased}
+	c := change{done: "must not be preserved", arrived: isReleased}
 	a, err := c.forbid(f)
 	if err == nil && !a.Failed {
-		c.says = append(c.says, fmt.Sprintf("'kubectl preserve release %s' takes this back.", f.node.Name))
+		c.says = append(c.says, fmt.Sprintf("To revert this, run 'kubectl preserve release %s'.", f.node.Name))
 	}
 	return c, err
 }
 
-// forbid forbids to keep the machine. That is the end of one that has failed, and has to be confirmed.
+// forbid forbids preserving the machine. A machine that has failed is lost then: this must be confirmed.
 func (c *change) forbid(f situation) (*explain.Answer, error) {
 	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
 	a, err := f.ifAsked(*c.ask)
@@ -184,21 +184,21 @@ func (c *change) forbid(f situation) (*explain.Answer, error) {
 	return a, nil
 }
 
-// confirmLoss has it confirmed that a machine is let go of which has failed or is about to, or which may have failed: the shoot does
-// not tell which one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed. There, also one
-// that is not kept yet may have failed: the controller may have yet to look.
+// confirmLoss asks for confirmation to release a machine that has failed, is about to fail, or may have failed. The shoot does not say
+// which unhealthy machines have failed: not all of them get a taint, and health timeouts are in the seed. There, a machine that is not
+// preserved yet may have failed, too: the controller may not have looked yet.
 func (c *change) confirmLoss(f situation, a *explain.Answer) {
 	before := a.Before.Target
 	switch {
 	case before != nil && a.Failed && a.After.Target == nil:
-		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+		c.asks = fmt.Sprintf("The machine of node %s has failed and is preserved until %s. If you release it, it is terminated with everything on it. Release it?", f.node.Name, stamp(f.until()))
 	case a.Machine != nil && !a.Before.Deadline.IsZero() && f.as.Then.Target != nil && a.Then.Target == nil:
-		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it gets healthy, and would be kept. Let go of it? If it fails, it is terminated, with all that is on it.", f.node.Name, stamp(a.Before.Deadline))
+		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it gets healthy, and would be preserved. If you release it and it fails, it is terminated with everything on it. Release it?", f.node.Name, stamp(a.Before.Deadline))
 	case a.Machine != nil || f.healthy() || a.After.Target != nil && c.ask.Request != v1alpha1.RequestFalse:
 	case before != nil:
-		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is preserved until %s. If you release it and it has failed, it is terminated with everything on it. Release it?", f.node.Name, stamp(f.until()))
 	case f.as.Before.Request.Value != v1alpha1.RequestFalse:
-		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed. Let go of it? If it has failed, or fails, it is terminated, with all that is on it.", f.node.Name)
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed. If you release it and it has failed, or fails, it is terminated with everything on it. Release it?", f.node.Name)
 	}
 }
 
@@ -206,20 +206,20 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 	is := f.until()
 	switch {
 	case f.as.Before.Target == nil:
-		return change{}, fmt.Errorf("its machine is not kept: ask for it with 'kubectl preserve now %s --for DURATION'", f.node.Name)
+		return change{}, fmt.Errorf("its machine is not preserved: request that with 'kubectl preserve now %s --for DURATION'", f.node.Name)
 	case f.as.Machine != nil && preservation.ReadRecord(f.as.Machine) == nil:
-		return change{}, errors.New("its machine is about to be kept, and has no end yet that could be moved: try again in some seconds")
+		return change{}, errors.New("its machine is about to be preserved, and has no expiry yet: try again in a few seconds")
 	case is.IsZero():
-		return change{}, errors.New("its machine is kept, but the node does not say until when: operators can see that in the seed")
+		return change{}, errors.New("its machine is preserved, but the node does not show until when: operators see that in the seed")
 	}
 	to := r.untilTime
 	if r.duration > 0 {
 		to = is.Add(r.duration)
 	}
 	if !to.After(is) {
-		return change{}, fmt.Errorf("--until=%s: must be later than %s, until when its machine is kept", r.until, stamp(is))
+		return change{}, fmt.Errorf("--until=%s: must be later than %s, the expiry of its machine", r.until, stamp(is))
 	}
-	c := change{done: "is kept longer", says: []string{fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(to), stamp(is))}}
+	c := change{done: "is preserved for longer", says: []string{fmt.Sprintf("Its machine is preserved until %s instead of %s.", stamp(to), stamp(is))}}
 	c.was, c.arrived = is, isHeldBeyond(is)
 	if f.as.Machine != nil {
 		c.expiry = to
@@ -236,15 +236,15 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 		case f.as.Failed:
 			why = "has failed"
 		case !f.healthy():
-			why = "may have failed, as its node is not healthy, or tainted,"
+			why = "may have failed, because its node is not healthy, or tainted,"
 		case f.node.Annotations[v1alpha1.AnnotationMaintenance] != "", preservation.IsPowerCycled(f.node):
-			why = "is worked on"
+			why = "is under maintenance or power-cycled"
 		}
 		if why != "" {
-			return change{}, fmt.Errorf("its machine %s and is kept until %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it might be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
+			return change{}, fmt.Errorf("its machine %s and is preserved until %s because of a request. This expiry cannot be moved from the shoot: the machine would have to be released and requested again, and might be gone by then. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
 				why, stamp(is), f.node.Name)
 		}
-		c.says = append(c.says, "It is let go of for some seconds and asked for anew: an end that was asked for cannot be moved from the shoot.")
+		c.says = append(c.says, "It is released for a few seconds and requested again, because the expiry of a request cannot be moved from the shoot.")
 		asks = []explain.Ask{{}, *c.ask}
 	}
 	limit := f.snapshot.Time.Add(v1alpha1.DefaultMaxMachinePreserveTimeout)
@@ -260,13 +260,12 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 		}
 	}
 	if to.Sub(limit) > time.Second { // whole seconds are written
-		return change{}, fmt.Errorf("%s: nobody can ask to keep its machine until %s, but until %s at most. Operators can (--seed-namespace)", r.given(), stamp(to), stamp(limit))
+		return change{}, fmt.Errorf("%s: its machine cannot be requested until %s, only until %s. Operators can extend it further (--seed-namespace)", r.given(), stamp(to), stamp(limit))
 	}
 	return c, nil
 }
 
-// isHeld says that the preservation controller has told until when the machine is kept: machine-controller-manager 0.62 tells
-// another time before.
+// isHeld says that the node shows the expiry of the preservation controller. machine-controller-manager 0.62 writes another one before.
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
 		return false, errors.New("it is gone")
@@ -274,7 +273,7 @@ func isHeld(node *corev1.Node) (bool, error) {
 	return isPreserved(node) && !shownUntil(node).IsZero(), nil
 }
 
-// isHeldBeyond says that a node shows another end than it did, a later one.
+// isHeldBeyond says that a node shows a later expiry than before.
 func isHeldBeyond(was time.Time) func(*corev1.Node) (bool, error) {
 	return func(node *corev1.Node) (bool, error) {
 		held, err := isHeld(node)
@@ -286,7 +285,7 @@ func isReleased(node *corev1.Node) (bool, error) {
 	return node == nil || !isPreserved(node), nil
 }
 
-// shownUntil returns until when a node says that its machine is kept, zero if it does not.
+// shownUntil returns the expiry that a node shows, zero for none.
 func shownUntil(node *corev1.Node) time.Time {
 	c := preservation.PreservedCondition(node)
 	if c == nil {

@@ -49,7 +49,7 @@ var _ = Describe("maintenance", func() {
 
 	It("should not be asked for on a node that does not exist", func() {
 		p := newPerson(shootObjects(), nil)
-		Expect(p.runs("maintenance start nobody -n operators")).To(MatchError(ContainSubstring(`node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`)))
+		Expect(p.runs("maintenance start nobody -n operators")).To(MatchError(ContainSubstring(`node "nobody" does not exist. 'kubectl get nodes' lists the nodes`)))
 		Expect(apierrors.IsNotFound(get(p, "kubectl-preserve-nobody"))).To(BeTrue())
 	})
 
@@ -59,7 +59,7 @@ var _ = Describe("maintenance", func() {
 			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil },
 		})
 		Expect(p.runs("maintenance start over -n operators --requestor me --wait --timeout 500ms")).To(
-			MatchError("waited for 500ms in vain until the node is ready to be worked on: Draining Waits for 2 pods."))
+			MatchError("timed out after 500ms waiting until the node is ready to be worked on: Draining Waits for 2 pods."))
 	})
 
 	It("should end what is one's own only", func() {

@@ -165,7 +165,7 @@ func (o *Options) known(ctx context.Context, from, name string, read func(contex
 		return read(ctx, sources)
 	}
 	if o.wantsSeed() {
-		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at")
+		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, because only the file is read")
 	}
 	file, err := os.Open(from) // #nosec G304 -- the user's own
 	if err != nil {
@@ -180,11 +180,11 @@ func missesIn(from string, err error) error {
 	if from == "" {
 		return err
 	}
-	return fmt.Errorf("%w. A bundle is about one node, and the others of its MachineDeployment where the seed was known", err)
+	return fmt.Errorf("%w in the file. A bundle has one node, and the other nodes of its MachineDeployment if it was gathered with access to the seed", err)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {
-	cmd.Flags().StringVar(from, "from", "", "Bundle of evidence to look at, instead of the clusters: a file of 'kubectl preserve evidence'")
+	cmd.Flags().StringVar(from, "from", "", "File of 'kubectl preserve evidence' to read instead of the clusters")
 }
 
 // wantsSeed says that somebody wants what the seed knows.

@@ -29,49 +29,50 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// verb is a command that asks for something on nodes.
+// verb is a command that changes requests on nodes.
 type verb struct {
 	use, short, long, example string
 	// loses says that it may have to be confirmed.
 	takesFor, takesUntil, loses bool
 	// decide is pure.
 	decide func(f situation, r *requestFlags) (change, error)
-	// waits says until what --wait waits.
+	// waits says what --wait waits for.
 	waits string
 }
 
 var verbs = []verb{{
-	use: "now NODE...", short: "Keep machines from now on",
-	long: `Keep machines from now on, for --for or for as long as their pool is set to. The cluster-autoscaler leaves them alone.
-One that fails is drained and kept, and not replaced. A machine that has failed before it is asked for is replaced all the
-same, and so is one that fails while its pool is updated. No machine is kept for longer than operators allow.`,
+	use: "now NODE...", short: "Preserve machines from now on",
+	long: `Preserve machines from now on, for --for or for machinePreserveTimeout of their pool. The cluster-autoscaler does not remove them.
+A machine that fails is drained and not replaced. It is replaced if it fails while its pool is being updated, and if
+machine-controller-manager has already marked it Failed and it is not preserved yet. No machine is preserved for longer than
+operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
-	takesFor: true, decide: ask(v1alpha1.RequestNow, "is asked for"), waits: "they are kept",
+	takesFor: true, decide: ask(v1alpha1.RequestNow, "is requested to be preserved"), waits: "they are preserved",
 }, {
-	use: "when-failed NODE...", short: "Keep machines when they fail",
-	long: `Keep machines when they fail, for --for or for as long as their pool is set to, also where there is no place for
-failed machines any more. Nothing happens until then.`,
+	use: "when-failed NODE...", short: "Preserve machines when they fail",
+	long: `Preserve machines when they fail, for --for or for machinePreserveTimeout of their pool. This does not depend on free places for
+failed machines. Nothing happens until a machine fails.`,
 	example:  "  kubectl preserve when-failed node-1 node-2",
-	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "is asked for in case it fails"), waits: "they have failed and are kept (see --timeout)",
+	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "is requested to be preserved when it fails"), waits: "they have failed and are preserved (see --timeout)",
 }, {
-	use: "release NODE...", short: "Let go of machines",
-	long: `Let go of machines: what was asked for on their nodes is withdrawn, and they are kept no longer. A machine that has
-failed is terminated then, with all that is on it. After 'forbid', it allows them to be kept again.`,
+	use: "release NODE...", short: "Release machines",
+	long: `Release machines: withdraw the requests on their nodes and end their preservation. A machine that has failed is terminated then,
+with everything on it. After 'forbid', this allows preserving them again.`,
 	example: "  kubectl preserve release node-1 --yes --wait",
-	loses:   true, decide: decideRelease, waits: "they are kept no longer, or gone",
+	loses:   true, decide: decideRelease, waits: "they are no longer preserved, or gone",
 }, {
-	use: "forbid NODE...", short: "Never keep machines",
-	long: `Never keep machines: they are replaced when they fail, as if there was no preservation. One that is kept is let go of.
-'release' takes it back.`,
+	use: "forbid NODE...", short: "Forbid preserving machines",
+	long: `Forbid preserving machines: they are replaced when they fail, as without this extension. A preserved machine is released.
+'release' reverts this.`,
 	example: "  kubectl preserve forbid node-1",
-	loses:   true, decide: decideForbid, waits: "they are kept no longer, or gone",
+	loses:   true, decide: decideForbid, waits: "they are no longer preserved, or gone",
 }, {
-	use: "extend NODE... (--for DURATION | --until TIME)", short: "Keep machines longer that are kept",
-	long: `Keep machines for --for longer than they are kept now, or --until a time. With access to the seed, the end is written on
-the Machine. Without, asking is all there is, and what was asked for once keeps its end. So
-- a machine that nobody asked for on its node is asked for now, which adds to the time that it has;
-- a machine that was asked for, has not failed and is not worked on is let go of and asked for anew;
-- any other one that was asked for might be gone if it was let go of: only operators can keep it longer.`,
+	use: "extend NODE... (--for DURATION | --until TIME)", short: "Preserve machines for longer",
+	long: `Preserve machines for --for longer than their expiry, or --until a time. With access to the seed, the expiry is written on the
+Machine. Without it, there are only requests, and a request keeps its expiry once it is made. So
+- a machine without a request on its node gets a request now, which adds to the time that it has;
+- a machine with a request that has not failed and is not under maintenance is released and requested again;
+- any other machine with a request might be replaced if it was released: only operators can extend it.`,
 	example: `  kubectl preserve extend node-1 --for 24h
   kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
@@ -85,7 +86,7 @@ type requestFlags struct {
 	untilTime time.Time
 }
 
-// given returns the flag that says how long.
+// given returns the flag that says for how long.
 func (r *requestFlags) given() string {
 	if r.until != "" {
 		return "--until=" + r.until
@@ -93,13 +94,13 @@ func (r *requestFlags) given() string {
 	return "--for=" + r.forText
 }
 
-// parse fills in duration and untilTime (R5). What is to be added to an end may be longer than what can be asked for.
+// parse fills in duration and untilTime (R5). What extends an expiry may be longer than what can be requested.
 func (r *requestFlags) parse(flags *pflag.FlagSet, takesUntil bool) error {
 	if err := r.validate(flags); err != nil {
 		return err
 	}
 	if takesUntil && (r.forText == "") == (r.until == "") {
-		return errors.New("one of --for and --until must be set, for example --for=6h or --until=2026-01-31T18:00:00Z")
+		return errors.New("set either --for or --until, for example --for=6h or --until=2026-01-31T18:00:00Z")
 	}
 	if r.until != "" {
 		t, err := time.Parse(time.RFC3339, r.until)
@@ -160,7 +161,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 	return cmd
 }
 
-// request carries out a verb for nodes. What fails for one of them is no reason not to go on with the others.
+// request carries out a verb for nodes. If it fails for one node, it goes on with the others.
 func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names []string) error {
 	shoot, seed, err := o.clients()
 	if err != nil {
@@ -212,7 +213,7 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 	return c, write(o.Out, strings.Join(said, "\n  ")+"\n")
 }
 
-// settle decides on a request and carries it out, and sees to it that no end gets an earlier one.
+// settle decides on a request, carries it out, and makes sure that no expiry moves to an earlier time.
 func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
 	confirmed := ""
 	err = retryOnConflict(func() error { // it was decided on something else than there is now
@@ -239,7 +240,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 		return c, err
 	}
 	shown, err := o.ensure(ctx, shoot, name, c)
-	c.says[0] = fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(shown), stamp(c.was))
+	c.says[0] = fmt.Sprintf("Its machine is preserved until %s instead of %s.", stamp(shown), stamp(c.was))
 	if err == nil || !c.anew || shown.IsZero() || !shown.Before(c.was) {
 		return c, err
 	}
@@ -248,7 +249,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 	if _, failed := o.settle(ctx, shoot, seed, v, again, name); failed != nil {
 		return c, errors.Join(err, failed)
 	}
-	return c, fmt.Errorf("operators allow less: its machine would have been kept until %s instead of %s, and was asked for until then again", stamp(shown), stamp(c.was))
+	return c, fmt.Errorf("operators allow less: its machine would have been preserved until %s instead of %s. It was requested until the latter again", stamp(shown), stamp(c.was))
 }
 
 // carryOut writes a change.
@@ -263,7 +264,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.anew && !r.dry():
 		before, err := told(ctx, shoot, f.node.Name, preservation.EventReleased)
 		if err != nil {
-			return fmt.Errorf("failed to list its Events, which tell when it is let go of: %w", err)
+			return fmt.Errorf("failed to list its Events, which say when it is released: %w", err)
 		}
 		if err := annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations()); err != nil {
 			return err
@@ -273,25 +274,25 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	return annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, c.ask.Annotations())
 }
 
-// askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
-// is interrupted: the machine must not be left without its request.
+// askAnew requests a machine again once it is released. It does that whatever has changed meanwhile, and if the command is interrupted:
+// the machine must not be left without its request.
 func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, before sets.Set[string], ask explain.Ask, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
-	// machine-controller-manager 0.62 takes the condition back at once. What is asked for again before the preservation controller
-	// has seen that it was withdrawn, has never been withdrawn.
+	_ = await(waiting, shoot, name, isReleased) // if something else preserves it, the request adds to that
+	// machine-controller-manager 0.62 takes the condition back at once. A request that is written again before the preservation controller
+	// has seen that it was withdrawn has never been withdrawn.
 	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
 		now, err := told(ctx, shoot, name, preservation.EventReleased)
 		return err == nil && len(now.Difference(before)) > 0, nil
 	})
 	if err := annotate(context.WithoutCancel(ctx), r.writer(shoot), name, "", ask.Annotations()); err != nil {
-		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
+		return fmt.Errorf("its request was withdrawn, but could not be written again: run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
 	return nil
 }
 
-// told returns the Events of a node for some reason. One that is told again is another one.
+// told returns the Events of a node with a reason. An Event that is repeated is a new one.
 func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.Set[string], error) {
 	events, err := evidence.ReadEvents(ctx, shoot, metav1.NamespaceDefault, "Node", name)
 	found := sets.New[string]()
@@ -303,8 +304,8 @@ func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.S
 	return found, err
 }
 
-// ensure returns until when the node shows that the machine is kept, once that is the effect of what was written. It fails if that
-// does not get so: operators may allow less than was asked for.
+// ensure returns the expiry that the node shows once that is the effect of what was written. It fails if that does not happen: operators
+// may allow less than was requested.
 func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (shown time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
@@ -327,18 +328,18 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 	case !isTimeout(err):
 		return shown, err
 	case !c.expiry.IsZero():
-		err = fmt.Errorf("%s is written on its Machine, but %s later its node shows %s (see 'kubectl preserve explain %s')", stamp(c.expiry), o.patience, stamp(shown), name)
+		err = fmt.Errorf("%s was written on its Machine, but %s later its node shows %s: see 'kubectl preserve explain %s'", stamp(c.expiry), o.patience, stamp(shown), name)
 	case shown.IsZero():
-		err = fmt.Errorf("it was asked for, but %s later its node does not show that it is kept (see 'kubectl preserve explain %s')", o.patience, name)
+		err = fmt.Errorf("it was requested, but %s later its node does not show that it is preserved: see 'kubectl preserve explain %s'", o.patience, name)
 	case !shown.Equal(c.was):
-		err = fmt.Errorf("it was asked for, but operators allow less: its machine is kept until %s instead of %s", stamp(shown), stamp(c.was))
+		err = fmt.Errorf("it was requested, but operators allow less: its machine is preserved until %s instead of %s", stamp(shown), stamp(c.was))
 	default:
-		err = fmt.Errorf("it was asked for, but %s later its end is still %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
+		err = fmt.Errorf("it was requested, but %s later its expiry is still %s, because an operator requested it, or it has been preserved for as long as operators allow: see 'kubectl preserve explain %s'", o.patience, stamp(shown), name)
 	}
 	return shown, err
 }
 
-// waitForOne returns when what was asked for has happened, and says what has.
+// waitForOne waits until a request has its effect, and says what happened.
 func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string, arrived func(*corev1.Node) (bool, error)) (string, error) {
 	var last *corev1.Node
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
@@ -347,17 +348,16 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 	})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
+		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s. Check that machine preservation is enabled for the shoot. 'kubectl preserve explain %s' says more", v.waits, name)))
 	case last == nil:
 		return fmt.Sprintf("node/%s is gone\n", name), nil
 	case !isPreserved(last):
-		return fmt.Sprintf("node/%s is kept no longer\n", name), nil
+		return fmt.Sprintf("node/%s is no longer preserved\n", name), nil
 	}
-	return fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))), nil
+	return fmt.Sprintf("node/%s is preserved until %s\n", name, stamp(shownUntil(last))), nil
 }
 
-// extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its
-// annotation (P6).
+// extendMachine moves the expiry where operators do: in the status of the Machine if it is there, else in its annotation (P6).
 func extendMachine(ctx context.Context, seed client.Client, machine *machinev1alpha1.Machine, expiry time.Time) error {
 	before := machine.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})

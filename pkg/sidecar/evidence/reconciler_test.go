@@ -379,7 +379,7 @@ var _ = Describe("Reconciler", func() {
 		e := newEnvironment(objects...)
 		_, err := e.reconcile(ctx, "m")
 		Expect(err).To(MatchError(ContainSubstring("all 50 from machine-preservation-evidence-01 on are there")))
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored: there is no place")))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored, and this is tried again: all ")))
 		Expect(counted("failed")).To(Equal(1.0))
 	})
 

@@ -35,7 +35,7 @@ func NewClient(shoot *rest.Config) (client.Client, error) {
 	paced.QPS, paced.Burst = qps, burst
 	c, err := client.New(paced, client.Options{Scheme: known, Mapper: mapper})
 	if err != nil {
-		return nil, fmt.Errorf("failed to create the client of the ledger: %w", err)
+		return nil, fmt.Errorf("failed to create the client of the failure history: %w", err)
 	}
 	return c, nil
 }
