@@ -82,7 +82,7 @@ func longest(p *Pool) {
 	p.annotateMachine(machine, builder.NotePreservedSince, "2000-01-01T00:00:00Z")
 	defer p.annotateMachine(machine, builder.NotePreservedSince, since)
 	p.request(machine, "now")
-	p.nodeEvent(machine, "MachinePreservationRefused", "kept for as long as operators allow")
+	p.nodeEvent(machine, "MachinePreservationRefused", "preserved for as long as operators allow")
 	p.ordinary(machine)
 	p.withdraw(machine)
 }
