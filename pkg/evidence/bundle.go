@@ -260,8 +260,8 @@ func cutLog(f file, size int) file {
 	return f
 }
 
-// objects returns what the API servers knew, as files, and what was redacted in all. If there is something written, the files are those
-// of it, as they are.
+// objects returns what the API servers knew, as files, and what was redacted in all. If written is not nil, the files are taken
+// from it unchanged.
 func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 	var (
 		files   []file

@@ -71,7 +71,7 @@ type Sources struct {
 	SeedNamespace string
 	// Host returns all objects that the host of a machine consists of. It is nil where there are no hosts.
 	Host func(context.Context, *machinev1alpha1.Machine) ([]unstructured.Unstructured, error)
-	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
+	// Controller is how the preservation controller runs, or nil if nobody knows. Where it is nil, its Deployment is asked for it.
 	Controller *observed.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
 	// are looked at.
@@ -215,7 +215,7 @@ func keepGroup(seed *observed.Seed, machine *machinev1alpha1.Machine) {
 	seed.MachineSets = slices.DeleteFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool {
 		return !metav1.IsControlledBy(machine, &s) && !metav1.IsControlledBy(&s, deployment)
 	})
-	// A copy, as the bundle would keep the room for all machines otherwise.
+	// A copy, because the bundle would otherwise keep the room for all machines otherwise.
 	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
 		return m.Name != machine.Name && !slices.ContainsFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool { return metav1.IsControlledBy(&m, &s) })
 	}))

@@ -476,7 +476,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 	})
 }
 
-// ofMachine says that a pod is the machine, as it is where machines are pods of the control plane.
+// ofMachine says that a pod is the machine: with provider-local, machines are pods of the control plane.
 func (c *collector) ofMachine(pod *corev1.Pod) bool {
 	return pod.Name == c.machine.Name || pod.Name == "machine-"+c.machine.Name || pod.Labels["machine"] == c.machine.Name
 }

@@ -211,7 +211,7 @@ func addNode(n *corev1.Node, add addMoment) {
 func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 	what := "Machine " + m.Name
 	add(&m.CreationTimestamp, "created", what, "The Machine was created.")
-	// While the machine is held, the time of its phase may be set to keep machine-controller-manager from acting.
+	// While the machine is held, the time of its phase may be set so that machine-controller-manager does not act.
 	record := preservation.ReadRecord(m)
 	if record == nil && m.Status.CurrentStatus.Phase != "" {
 		add(&m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{

@@ -138,7 +138,7 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "Some arguments of the preservation controller: their defaults are assumed, because %s.", printable(err.Error()))
 	}
 	group := settings.group.Of(e.deployment)
-	// Who has the places is not known: the share is not, then.
+	// If other machines are not known, it is not known how many places are free: then the share is taken as unknown.
 	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
 		group.Share, e.world.placeUnknown = nil, true
 	}

@@ -43,7 +43,7 @@ const (
 	copyPage, maxCopies = 20, 1000
 )
 
-// Copier copies what is stored in the seed to the shoot, for who may read it there. Whatever the shoot answers, the seed does not wait for
+// Copier copies what is stored in the seed to the shoot, for those who may read it there. Whatever the shoot answers, the seed does not wait for
 // it, and nothing comes back from it but the names of copies, each with what it was copied from: a copy that somebody changes or deletes
 // is not looked at again by the same process.
 type Copier struct {

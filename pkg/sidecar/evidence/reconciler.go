@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence stores what is known of failed machines that are kept, so that it outlives them. All state is in objects: the
+// Package evidence stores what is known of failed, preserved machines, so that it outlives them. All state is in objects: the
 // Machine says of which failure evidence is stored, and the ConfigMap when it is to be deleted.
 package evidence
 
@@ -267,7 +267,7 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 	return run.Err()
 }
 
-// lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
+// lookAfter deletes what is past its retention time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
 func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
 	if r.Changed != nil {
 		defer r.Changed()
