@@ -21,11 +21,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// situation is what a request is decided on: what is known, and what the domain decides on that.
+// situation is what a request is decided on: what is known, and what the domain says would be.
 type situation struct {
 	snapshot *observed.Snapshot
 	node     *corev1.Node
-	// as is what becomes of the machine without a change.
+	// as is what becomes of the machine as it is.
 	as *explain.Answer
 }
 
@@ -59,7 +59,7 @@ func (f *situation) until() time.Time {
 	return f.as.Before.Target.Expiry()
 }
 
-// healthy says that the node is healthy and its machine has not failed, as far as the node shows.
+// healthy says that the node is, as far as it shows, and that its machine has not failed.
 func (f *situation) healthy() bool {
 	_, tainted := preservation.TaintedSince(f.node)
 	return !tainted && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
@@ -70,19 +70,19 @@ func asked(record *preservation.Record) bool {
 	return record != nil && slices.ContainsFunc(record.Claims, preservation.Claim.Personal)
 }
 
-// change is what is written because of a request, and what is said about it.
+// change is what is written because of a request, and what is said of it.
 type change struct {
 	// ask is written on the node; nil for nothing.
 	ask *explain.Ask
 	// expiry is written on the Machine instead, unless it is zero.
 	expiry time.Time
-	// anew says that the request on the node is withdrawn first.
+	// anew says that what is asked for on the node is withdrawn first.
 	anew bool
 	done string
 	says []string
-	// asks is what must be confirmed.
+	// asks is what has to be confirmed.
 	asks string
-	// arrived says whether a node shows the effect of the change; nil for a node that is gone.
+	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
 	arrived func(*corev1.Node) (bool, error)
 	// was is the expiry that is moved, zero if none is. What is said about it is said when the node shows the new one.
 	was time.Time
@@ -106,9 +106,9 @@ func ask(request, done string) func(f situation, r *requestFlags) (change, error
 		now := request == v1alpha1.RequestNow
 		switch {
 		case a.After.Target == nil && (now || a.Failed || a.After.Verdict == preservation.Ignored):
-			return change{}, fmt.Errorf("nothing was changed, because the request would have no effect. %s", strings.Join(c.says, " "))
+			return change{}, fmt.Errorf("nothing was requested, because it would have no effect. %s", strings.Join(c.says, " "))
 		case asked(a.Before.Target) && asked(a.After.Target) && r.duration > 0:
-			return change{}, fmt.Errorf("its machine is already requested and preserved until %s: another request does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
+			return change{}, fmt.Errorf("its machine is already preserved on request until %s, and another request does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
 		case now || a.Failed:
 			c.arrived = isHeld
 			if a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
@@ -132,14 +132,14 @@ func ask(request, done string) func(f situation, r *requestFlags) (change, error
 
 func decideRelease(f situation, _ *requestFlags) (change, error) {
 	request := f.node.Annotations[v1alpha1.AnnotationPreserve]
-	c := change{ask: &explain.Ask{}, done: "is released", arrived: isReleased}
+	c := change{ask: &explain.Ask{}, done: "released", arrived: isReleased}
 	a, err := f.ifAsked(*c.ask)
 	if err != nil {
 		return change{}, err
 	}
 	switch {
 	case f.as.Before.Target == nil && request == "":
-		c.ask, c.done, c.says = nil, "is not preserved", []string{"Its machine is not preserved and has no request: nothing to do."}
+		c.ask, c.done, c.says = nil, "is not preserved", []string{"There is nothing to do, because its machine is not preserved and there is no request."}
 		return c, nil
 	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse:
 		c.done = "may be preserved again"
@@ -149,25 +149,25 @@ func decideRelease(f situation, _ *requestFlags) (change, error) {
 		c.confirmLoss(f, a)
 		return c, nil
 	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
-		return change{}, fmt.Errorf("its machine is preserved because its node is under maintenance by %s: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
+		return change{}, fmt.Errorf("its machine is preserved because %s works on it. End that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
 	}
 	// The node has no request, or its request may not be all that preserves a machine that has failed.
 	a, err = c.forbid(f)
 	if err == nil && a.After.Target != nil {
-		return change{}, fmt.Errorf("nothing was changed, because this preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
+		return change{}, fmt.Errorf("nothing was changed, because that preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
 	}
 	if !a.Failed {
-		c.says = append(c.says, fmt.Sprintf("The node had no request, so preserving its machine is now forbidden. To allow it again, run 'kubectl preserve release %s' once more.", f.node.Name))
+		c.says = append(c.says, fmt.Sprintf("Preserving the machine is forbidden now, because there was no request on the node to withdraw. To allow it again, run 'kubectl preserve release %s' once more.", f.node.Name))
 	}
 	return c, err
 }
 
 func decideForbid(f situation, _ *requestFlags) (change, error) {
-	c := change{done: "must not be preserved", arrived: isReleased}
+	c := change{done: "preservation forbidden", arrived: isReleased}
 	a, err := c.forbid(f)
 	if err == nil && !a.Failed {
-		c.says = append(c.says, fmt.Sprintf("To revert this, run 'kubectl preserve release %s'.", f.node.Name))
+		c.says = append(c.says, fmt.Sprintf("To allow it again, run 'kubectl preserve release %s'.", f.node.Name))
 	}
 	return c, err
 }
@@ -184,21 +184,21 @@ func (c *change) forbid(f situation) (*explain.Answer, error) {
 	return a, nil
 }
 
-// confirmLoss asks for confirmation to release a machine that has failed, is about to fail, or may have failed. The shoot does not say
-// which unhealthy machines have failed: not all of them get a taint, and health timeouts are in the seed. There, a machine that is not
-// preserved yet may have failed, too: the controller may not have looked yet.
+// confirmLoss asks before a machine is released that has failed, is about to fail, or may have failed: the shoot does
+// not tell which one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed. There, also one
+// that is not kept yet may have failed: the controller may have yet to look.
 func (c *change) confirmLoss(f situation, a *explain.Answer) {
 	before := a.Before.Target
 	switch {
 	case before != nil && a.Failed && a.After.Target == nil:
 		c.asks = fmt.Sprintf("The machine of node %s has failed and is preserved until %s. If you release it, it is terminated with everything on it. Release it?", f.node.Name, stamp(f.until()))
 	case a.Machine != nil && !a.Before.Deadline.IsZero() && f.as.Then.Target != nil && a.Then.Target == nil:
-		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it gets healthy, and would be preserved. If you release it and it fails, it is terminated with everything on it. Release it?", f.node.Name, stamp(a.Before.Deadline))
+		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it becomes healthy, and would be preserved. If you release it and it fails, it is terminated with everything on it. Release it?", f.node.Name, stamp(a.Before.Deadline))
 	case a.Machine != nil || f.healthy() || a.After.Target != nil && c.ask.Request != v1alpha1.RequestFalse:
 	case before != nil:
-		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is preserved until %s. If you release it and it has failed, it is terminated with everything on it. Release it?", f.node.Name, stamp(f.until()))
+		c.asks = fmt.Sprintf("Node %s is not healthy or is tainted, so that its machine may have failed. The machine is preserved until %s. If you release it and it has failed, it is terminated with everything on it. Release it?", f.node.Name, stamp(f.until()))
 	case f.as.Before.Request.Value != v1alpha1.RequestFalse:
-		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed. If you release it and it has failed, or fails, it is terminated with everything on it. Release it?", f.node.Name)
+		c.asks = fmt.Sprintf("Node %s is not healthy or is tainted, so that its machine may have failed. If you release it and it has failed or fails, it is terminated with everything on it. Release it?", f.node.Name)
 	}
 }
 
@@ -206,20 +206,20 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 	is := f.until()
 	switch {
 	case f.as.Before.Target == nil:
-		return change{}, fmt.Errorf("its machine is not preserved: request that with 'kubectl preserve now %s --for DURATION'", f.node.Name)
+		return change{}, fmt.Errorf("its machine is not preserved. Request that with 'kubectl preserve now %s --for DURATION'", f.node.Name)
 	case f.as.Machine != nil && preservation.ReadRecord(f.as.Machine) == nil:
-		return change{}, errors.New("its machine is about to be preserved, and has no expiry yet: try again in a few seconds")
+		return change{}, errors.New("its machine is about to be preserved and has no expiry yet. Try again in a few seconds")
 	case is.IsZero():
-		return change{}, errors.New("its machine is preserved, but the node does not show until when: operators see that in the seed")
+		return change{}, errors.New("its machine is preserved, but the node does not say until when. Operators can see that in the seed")
 	}
 	to := r.untilTime
 	if r.duration > 0 {
 		to = is.Add(r.duration)
 	}
 	if !to.After(is) {
-		return change{}, fmt.Errorf("--until=%s: must be later than %s, the expiry of its machine", r.until, stamp(is))
+		return change{}, fmt.Errorf("--until=%s: must be later than %s, the current expiry of its machine", r.until, stamp(is))
 	}
-	c := change{done: "is preserved for longer", says: []string{fmt.Sprintf("Its machine is preserved until %s instead of %s.", stamp(to), stamp(is))}}
+	c := change{done: "preservation extended", says: []string{fmt.Sprintf("Its machine is preserved until %s instead of %s.", stamp(to), stamp(is))}}
 	c.was, c.arrived = is, isHeldBeyond(is)
 	if f.as.Machine != nil {
 		c.expiry = to
@@ -236,15 +236,15 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 		case f.as.Failed:
 			why = "has failed"
 		case !f.healthy():
-			why = "may have failed, because its node is not healthy, or tainted,"
+			why = "may have failed, because its node is not healthy or is tainted,"
 		case f.node.Annotations[v1alpha1.AnnotationMaintenance] != "", preservation.IsPowerCycled(f.node):
-			why = "is under maintenance or power-cycled"
+			why = "is under maintenance"
 		}
 		if why != "" {
-			return change{}, fmt.Errorf("its machine %s and is preserved until %s because of a request. This expiry cannot be moved from the shoot: the machine would have to be released and requested again, and might be gone by then. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
+			return change{}, fmt.Errorf("its machine %s and is preserved until %s on request. That expiry cannot be moved from the shoot, because the machine would have to be released before a new request and might be lost. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
 				why, stamp(is), f.node.Name)
 		}
-		c.says = append(c.says, "It is released for a few seconds and requested again, because the expiry of a request cannot be moved from the shoot.")
+		c.says = append(c.says, "Its machine is released for some seconds and then requested again, because the expiry of a request cannot be moved from the shoot.")
 		asks = []explain.Ask{{}, *c.ask}
 	}
 	limit := f.snapshot.Time.Add(v1alpha1.DefaultMaxMachinePreserveTimeout)
@@ -260,7 +260,7 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 		}
 	}
 	if to.Sub(limit) > time.Second { // whole seconds are written
-		return change{}, fmt.Errorf("%s: its machine cannot be requested until %s, only until %s. Operators can extend it further (--seed-namespace)", r.given(), stamp(to), stamp(limit))
+		return change{}, fmt.Errorf("%s: must be at most %s, because a request cannot preserve its machine until %s. Operators can extend it that long (--seed-namespace)", r.given(), stamp(limit), stamp(to))
 	}
 	return c, nil
 }

@@ -112,7 +112,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 
 	It("should fail without the node, or without the machines where these are asked for", func() {
 		_, err := readExplained(ctx, evidence.Sources{Clock: testclock.NewFakePassiveClock(at), Name: "x", Shoot: shoot()})
-		Expect(err).To(MatchError(ContainSubstring(`node "x" does not exist. `)))
+		Expect(err).To(MatchError(ContainSubstring(`node "x" does not exist: see`)))
 		deny = func(client.ObjectList) error { return errors.New("machines are forbidden") }
 		_, err = readExplained(ctx, from(shoot(), seed("")))
 		Expect(err).To(MatchError("failed to read the machines of namespace shoot--test--one of the seed: machines are forbidden"))

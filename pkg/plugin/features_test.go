@@ -44,12 +44,12 @@ var _ = Describe("maintenance", func() {
 		Expect(p.options.shoot.Get(context.Background(), client.ObjectKey{Namespace: "operators", Name: "kubectl-preserve-over"}, nm)).To(Succeed())
 		Expect(nm.Spec).To(Equal(maintenancev1alpha1.NodeMaintenanceSpec{
 			NodeName: "over", RequestorID: "kubectl-preserve", Cordon: new(true), DrainSpec: &maintenancev1alpha1.DrainSpec{DeleteEmptyDir: true}}))
-		Expect(p.runs("maintenance start over -n operators")).To(MatchError(ContainSubstring("kubectl-preserve works on node over already")))
+		Expect(p.runs("maintenance start over -n operators")).To(MatchError(ContainSubstring("kubectl-preserve already works on node over")))
 	})
 
 	It("should not be asked for on a node that does not exist", func() {
 		p := newPerson(shootObjects(), nil)
-		Expect(p.runs("maintenance start nobody -n operators")).To(MatchError(ContainSubstring(`node "nobody" does not exist. 'kubectl get nodes' lists the nodes`)))
+		Expect(p.runs("maintenance start nobody -n operators")).To(MatchError(ContainSubstring(`node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`)))
 		Expect(apierrors.IsNotFound(get(p, "kubectl-preserve-nobody"))).To(BeTrue())
 	})
 
@@ -59,12 +59,12 @@ var _ = Describe("maintenance", func() {
 			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil },
 		})
 		Expect(p.runs("maintenance start over -n operators --requestor me --wait --timeout 500ms")).To(
-			MatchError("timed out after 500ms waiting until the node is ready to be worked on: Draining Waits for 2 pods."))
+			MatchError("after 500ms, still waiting until the node is ready to be worked on: Draining Waits for 2 pods."))
 	})
 
 	It("should end what is one's own only", func() {
 		p := newPerson(shootObjects(), nil)
-		Expect(p.runs("maintenance done works")).To(MatchError("--requestor=kubectl-preserve: does not work on node works, but firmware: only end what is yours"))
+		Expect(p.runs("maintenance done works")).To(MatchError("--requestor=kubectl-preserve: does not work on node works, but firmware does. End only your own maintenances"))
 		Expect(p.runs("maintenance done over")).To(MatchError(ContainSubstring("nobody works on node over")))
 		Expect(get(p, "firmware-works")).To(Succeed())
 		Expect(p.runs("maintenance done works --requestor firmware --dry-run=client")).To(Succeed())
@@ -75,7 +75,7 @@ var _ = Describe("maintenance", func() {
 
 	It("should ask before it ends what may be a colleague's", func() {
 		p := newPerson(append(shootObjects(), maintenanceOf("over", "kubectl-preserve", "Ready")), nil)
-		Expect(p.runs("maintenance done over")).To(MatchError(ContainSubstring("which may have been somebody else (nodemaintenance/kubectl-preserve-over in namespace operators")))
+		Expect(p.runs("maintenance done over")).To(MatchError(ContainSubstring("and may be somebody else than you (nodemaintenance/kubectl-preserve-over in namespace operators")))
 		Expect(get(p, "kubectl-preserve-over")).To(Succeed())
 		Expect(p.runs("maintenance done over --yes")).To(Succeed())
 		Expect(apierrors.IsNotFound(get(p, "kubectl-preserve-over"))).To(BeTrue())
@@ -120,7 +120,7 @@ var _ = Describe("power-cycle", func() {
 		Expect(p.runs("power-cycle over --yes --wait")).To(Succeed())
 		p = newPerson(shootObjects(), nil)
 		p.answers(key, "now", phase("Failed", corev1.ConditionFalse))
-		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended as Failed")))
+		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended in phase Failed")))
 	})
 
 	It("should ask if the node is ready", func() {
@@ -153,16 +153,16 @@ var _ = Describe("power-cycle", func() {
 		taken(p, reason)
 		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring(text)))
 	},
-		Entry("X11: because it is not allowed", "PowerCycleRefused", "operators do not allow shoots to ask"),
-		Entry("X6: because there were as many as there may be", "PowerCycleOutOfAttempts", "as often as it may be"),
-		Entry("X16: because the node has recovered", "PowerCycleRecovered", "Ask again in a minute"),
+		Entry("X11: because it is not allowed", "PowerCycleRefused", "the operators do not allow shoots to request power cycles"),
+		Entry("X6: because there were as many as there may be", "PowerCycleOutOfAttempts", "power-cycled maxAttempts times"),
+		Entry("X16: because the node has recovered", "PowerCycleRecovered", "Request it again in a minute"),
 	)
 
 	It("X4: should tell that it is taken and waits, and wait for its begin", func() {
 		p := newPerson(shootObjects(), nil)
 		taken(p, "")
 		Expect(p.runs("power-cycle over --yes")).To(Succeed())
-		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
+		Expect(p.out.String()).To(ContainSubstring("The power cycle begins as soon as nothing is in the way"))
 		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
 	})
 
@@ -208,7 +208,7 @@ var _ = Describe("power-cycle", func() {
 	It("should print nothing that terminals obey", func() {
 		p := newPerson(shootObjects(), nil)
 		p.answers(key, "now", phase("Fai\x1b[31mled", corev1.ConditionFalse))
-		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended as Fai[31mled")))
+		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended in phase Fai[31mled")))
 		Expect(p.out.String()).To(HaveSuffix("node/over Fai[31mled\n"))
 	})
 

@@ -149,10 +149,10 @@ var _ = Describe("A bundle of evidence", func() {
 		file := gathered(newOwner(false), name)
 		Expect(stranger().runs("explain node-1 --from " + file + "x")).To(MatchError(os.ErrNotExist))
 		for _, command := range []string{"explain", "drain-forecast"} {
-			Expect(stranger().runs(command + " node-9 --from " + file)).To(MatchError(HavePrefix("--from=" + file + `: node "node-9" does not exist in the file. A bundle has one node`)))
+			Expect(stranger().runs(command + " node-9 --from " + file)).To(MatchError(HavePrefix("--from=" + file + `: node "node-9" does not exist. A bundle has one node`)))
 			Expect(stranger().runs(command + " node-1 -o xml --from " + file)).To(MatchError("--output=xml: must be one of json, yaml"))
 		}
-		Expect(stranger().runs("list node-9 --from " + file)).To(MatchError(HavePrefix("--from=" + file + `: node "node-9" does not exist in the file. A bundle has one node`)))
+		Expect(stranger().runs("list node-9 --from " + file)).To(MatchError(HavePrefix("--from=" + file + `: node "node-9" does not exist. A bundle has one node`)))
 		Expect(stranger().runs("drain-forecast node-1 --timeout -1s --from " + file)).To(MatchError("--timeout=-1s: must be greater than 0, or not set"))
 		Expect(stranger().runs("list --seed-namespace x --from " + file)).To(MatchError(HavePrefix("--from=" + file + ": must not be set with --seed-namespace")))
 	})

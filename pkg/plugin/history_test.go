@@ -158,8 +158,8 @@ var _ = Describe("history and why", func() {
 		Expect(newPerson(ledgerObjects(), nil).runs(args)).To(MatchError(message))
 	},
 		Entry("a name", "why nobody", `node "nobody" does not exist, and the failure history has no failure of it: 'kubectl preserve history' shows all failures`),
-		Entry("one name", "why node-1 node-2", "2 names are given: use 'kubectl preserve why NODE|MACHINE'"),
-		Entry("one name or none", "history node-1 node-2", "2 names are given: use 'kubectl preserve history [NODE|MACHINE]'"),
+		Entry("one name", "why node-1 node-2", "2 names are given: must be 'kubectl preserve why NODE|MACHINE'"),
+		Entry("one name or none", "history node-1 node-2", "2 names are given: must be 'kubectl preserve history [NODE|MACHINE]'"),
 		Entry("a format of history", "history -o csv", "--output=csv: must be one of wide, json, yaml"),
 		Entry("a format of why", "why node-1 -o wide", "--output=wide: must be one of json, yaml"),
 	)

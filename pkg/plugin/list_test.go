@@ -199,7 +199,7 @@ var _ = Describe("list", func() {
 		p := newPerson([]client.Object{works, waits, maintenanceOf("one", "firmware", "Ready")}, nil)
 		Expect(p.runs("list")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("one    Running:Preserved   maintenance   -       -      firmware\n"), ContainSubstring("two    Running:Preserved   remediation   -       24h    -\n")))
-		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is preserved because its node is under maintenance by firmware")))
+		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is preserved because firmware works on it")))
 	})
 
 	It("should take two calls to the shoot and two to the seed", func() {

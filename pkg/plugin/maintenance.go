@@ -24,12 +24,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 )
 
-var errNoMaintenance = errors.New("the shoot has no node maintenance: it needs nodeMaintenance in the configuration of the extension machine-preservation in the Shoot")
+var errNoMaintenance = errors.New("the shoot has no node maintenance. To enable it, set nodeMaintenance in the configuration of the extension machine-preservation in the Shoot")
 
 func newMaintenanceCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "maintenance",
-		Short: "Get nodes to work on, and give them back",
+		Short: "Request nodes to work on, and give them back",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -40,7 +40,7 @@ func newMaintenanceCommand(o *Options) *cobra.Command {
 func newMaintenanceListCommand(o *Options) *cobra.Command {
 	return &cobra.Command{
 		Use:               "list",
-		Short:             "Show who works on which node, and who waits for one",
+		Short:             "Show who works on which node, and who waits for a node",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +53,7 @@ func newMaintenanceListCommand(o *Options) *cobra.Command {
 				return err
 			}
 			if len(list) == 0 {
-				return write(o.Out, "Nobody works on a node or waits for one.\n")
+				return write(o.Out, "Nobody works on a node or waits for a node.\n")
 			}
 			slices.SortFunc(list, func(a, b v1alpha1.NodeMaintenance) int {
 				return cmp.Or(cmp.Compare(a.Spec.NodeName, b.Spec.NodeName), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -78,7 +78,7 @@ type maintenanceFlags struct {
 }
 
 func (m *maintenanceFlags) addRequestor(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&m.requestor, "requestor", "kubectl-preserve", "Who works on the node: what others see, and what is done is told by")
+	cmd.Flags().StringVar(&m.requestor, "requestor", "kubectl-preserve", "Who works on the node. Others see this name, and Events name it")
 }
 
 func newMaintenanceStartCommand(o *Options) *cobra.Command {
@@ -86,10 +86,10 @@ func newMaintenanceStartCommand(o *Options) *cobra.Command {
 	cordon := true
 	cmd := &cobra.Command{
 		Use:   "start NODE",
-		Short: "Get a node to work on: cordoned and drained, when it is its turn",
-		Long: `Get a node to work on. When it is its turn, it is cordoned and drained as its PodDisruptionBudgets allow, and its
-machine is kept while you work, also when it reboots: for as long as the Shoot says (maxHoldTime). The object for it is made
-in the namespace of your context, or -n. Give the node back with 'done'.`,
+		Short: "Request a node to work on, cordoned and drained",
+		Long: `Request a node to work on. As soon as the node has a slot, it is cordoned, and drained as its PodDisruptionBudgets allow. Its machine
+is preserved while you work, even if the node reboots, for as long as the Shoot allows (maxHoldTime). The command creates a
+NodeMaintenance in the namespace of your context, or of -n. To give the node back, use 'done'.`,
 		Example:           "  kubectl preserve maintenance start node-1 -n operators --wait --timeout 2h",
 		Args:              named("maintenance start NODE", 1),
 		ValidArgsFunction: o.completeNode,
@@ -105,12 +105,12 @@ in the namespace of your context, or -n. Give the node back with 'done'.`,
 		},
 	}
 	m.addRequestor(cmd)
-	cmd.Flags().BoolVar(&cordon, "cordon", true, "Let no new pods come to the node")
-	cmd.Flags().BoolVar(&m.noDrain, "no-drain", false, "Leave all pods on the node")
-	cmd.Flags().BoolVar(&m.drain.Force, "force", false, "Evict also pods without a controller, which nobody starts again")
-	cmd.Flags().BoolVar(&m.drain.DeleteEmptyDir, "delete-emptydir-data", false, "Evict also pods with emptyDir volumes, whose content is lost")
+	cmd.Flags().BoolVar(&cordon, "cordon", true, "Cordon the node, so that no new pods come to it")
+	cmd.Flags().BoolVar(&m.noDrain, "no-drain", false, "Do not drain the node")
+	cmd.Flags().BoolVar(&m.drain.Force, "force", false, "Evict pods without a controller too, although nothing starts them again")
+	cmd.Flags().BoolVar(&m.drain.DeleteEmptyDir, "delete-emptydir-data", false, "Evict pods with emptyDir volumes too, although the content of these volumes is lost")
 	if o.Shoot.Namespace != nil {
-		cmd.Flags().StringVarP(o.Shoot.Namespace, "namespace", "n", *o.Shoot.Namespace, "Namespace to make the NodeMaintenance in")
+		cmd.Flags().StringVarP(o.Shoot.Namespace, "namespace", "n", *o.Shoot.Namespace, "Namespace to create the NodeMaintenance in")
 		_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 	}
 	m.add(cmd.Flags(), "the node is ready to be worked on", false)
@@ -138,14 +138,14 @@ func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) err
 		case evidence.HasNoAPI(err) && !isNamespace(err):
 			return errNoMaintenance
 		case apierrors.IsAlreadyExists(err):
-			return fmt.Errorf("%s works on node %s already, or waits for it: see 'kubectl preserve maintenance list', or name somebody else with --requestor", m.requestor, m.spec.NodeName)
+			return fmt.Errorf("%s already works on node %s, or waits for it. See 'kubectl preserve maintenance list', or set another --requestor", m.requestor, m.spec.NodeName)
 		case err != nil:
 			return err
 		}
 	}
-	if err := write(o.Out, fmt.Sprintf("node/%s is asked for as nodemaintenance/%s in namespace %s%s\n"+
-		"  When it is its turn, it is made ready to be worked on. Its machine is kept from then on, and takes none of the places for failed machines.\n"+
-		"  What it waits for is in 'kubectl preserve maintenance list'. Give it back with 'kubectl preserve maintenance done %s%s'.\n",
+	if err := write(o.Out, fmt.Sprintf("node/%s maintenance requested: nodemaintenance/%s in namespace %s%s\n"+
+		"  The node is made ready for you as soon as it has a slot. From then on, its machine is preserved, and takes none of the places for failed machines.\n"+
+		"  To see what it waits for, run 'kubectl preserve maintenance list'. To give the node back, run 'kubectl preserve maintenance done %s%s'.\n",
 		m.spec.NodeName, nm.Name, namespace, m.suffix(), m.spec.NodeName, m.requestorFlag())); err != nil || !m.wait || m.dry() {
 		return err
 	}
@@ -174,7 +174,7 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 	m := &maintenanceFlags{}
 	cmd := &cobra.Command{
 		Use:               "done NODE",
-		Short:             "Give a node back that was worked on",
+		Short:             "Give a node back after you have worked on it",
 		Example:           "  kubectl preserve maintenance done node-1 --wait",
 		Args:              named("maintenance done NODE", 1),
 		ValidArgsFunction: o.completeNode,
@@ -210,15 +210,15 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named
 	list = slices.DeleteFunc(list, func(nm v1alpha1.NodeMaintenance) bool { return nm.Spec.RequestorID != m.requestor })
 	switch {
 	case len(list) == 0 && len(others) == 0:
-		return fmt.Errorf("nobody works on node %s or waits for it: there is nothing to be done", node)
+		return fmt.Errorf("there is nothing to do, because nobody works on node %s or waits for it", node)
 	case len(list) == 0:
-		return fmt.Errorf("--requestor=%s: does not work on node %s, but %s: only end what is yours", m.requestor, node, strings.Join(others, ", "))
+		return fmt.Errorf("--requestor=%s: does not work on node %s, but %s does. End only your own maintenances", m.requestor, node, strings.Join(others, ", "))
 	}
 	for i := range list {
 		nm := &list[i]
 		if !named {
-			if err := o.confirm(ctx, fmt.Sprintf("Node %s was asked for by %s %s ago, which may have been somebody else (nodemaintenance/%s in namespace %s, see --requestor). Give it back?",
-				node, nm.Spec.RequestorID, left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Name, nm.Namespace), &m.writeFlags); err != nil {
+			if err := o.confirm(ctx, fmt.Sprintf("Requestor %s requested node %s %s ago, and may be somebody else than you (nodemaintenance/%s in namespace %s, see --requestor). Give the node back?",
+				nm.Spec.RequestorID, node, left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Name, nm.Namespace), &m.writeFlags); err != nil {
 				return err
 			}
 		}
@@ -227,9 +227,9 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named
 				return err
 			}
 		}
-		done, says := "given back", "It takes pods again, unless it was cordoned before. Its machine is kept until it is healthy, for one health timeout at most."
+		done, says := "given back", "The node takes pods again, unless it was cordoned before. Its machine is preserved until it is healthy, for one health timeout at most."
 		if phase := maintenance.PhaseOf(nm); phase == "" || phase == v1alpha1.PhasePending {
-			done, says = "waited for no longer", "Nothing was done to it yet."
+			done, says = "no longer waited for", "Nothing had been done to the node yet."
 		}
 		if err := write(o.Out, fmt.Sprintf("node/%s is %s: nodemaintenance/%s in namespace %s deleted%s\n  %s\n", node, done, nm.Name, nm.Namespace, m.suffix(), says)); err != nil {
 			return err

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin is kubectl preserve: what people do with preserved machines.
+// Package plugin is kubectl preserve, the command line for preserved machines.
 package plugin
 
 import (
@@ -180,11 +180,11 @@ func missesIn(from string, err error) error {
 	if from == "" {
 		return err
 	}
-	return fmt.Errorf("%w in the file. A bundle has one node, and the other nodes of its MachineDeployment if it was gathered with access to the seed", err)
+	return fmt.Errorf("%w. A bundle has one node, and the other nodes of its pool in the same zone if it was gathered with the seed", err)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {
-	cmd.Flags().StringVar(from, "from", "", "File of 'kubectl preserve evidence' to read instead of the clusters")
+	cmd.Flags().StringVar(from, "from", "", "Read this bundle of evidence, written by 'kubectl preserve evidence', instead of the clusters")
 }
 
 // wantsSeed says that somebody wants what the seed knows.

@@ -26,9 +26,9 @@ func newPowerCycleCommand(o *Options) *cobra.Command {
 	w := &writeFlags{}
 	cmd := &cobra.Command{
 		Use:   "power-cycle NODE",
-		Short: "Have the host of a node powered off and on again",
-		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
-the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
+		Short: "Power the host of a node off and on again",
+		Long: `Power the host of a node off and on again. Its machine is preserved meanwhile, and its pods start elsewhere while the host is off.
+This needs powerCycle for the pool in the Shoot, and a landscape with hosts whose operators allow shoots to request power cycles.`,
 		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
 		Args:              named("power-cycle NODE", 1),
 		ValidArgsFunction: o.completeNode,
@@ -39,19 +39,19 @@ the host is off. It takes a pool with powerCycle in the Shoot, on a landscape wi
 			return o.powerCycle(cmd.Context(), w, args[0])
 		},
 	}
-	w.add(cmd.Flags(), "the power cycle has come to its end", true)
+	w.add(cmd.Flags(), "the power cycle has ended", true)
 	return cmd
 }
 
-var errNoPowerCycle = errors.New(`nobody answered, and the request was withdrawn. Power cycles need
+var errNoPowerCycle = errors.New(`the request was withdrawn, because nothing answered it. Power cycles need
 - the extension machine-preservation in the Shoot, with powerCycle for the pool of this node,
-- a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`)
+- a landscape with hosts that can be power-cycled, whose operators allow shoots to request power cycles (shootRequests)`)
 
 // refusals are what the Events say with which a request is taken away that is not acted upon (X6, X11, X16).
 var refusals = map[string]string{
-	remediation.EventRefused:       "operators do not allow shoots to ask (shootRequests)",
-	remediation.EventOutOfAttempts: "its host has been power-cycled as often as it may be until the node has settled (maxAttempts)",
-	remediation.EventRecovered:     "it has just recovered, or it is not known since when it is healthy: the host of a healthy node is only powered off if that is certain. Ask again in a minute",
+	remediation.EventRefused:       "the operators do not allow shoots to request power cycles (shootRequests)",
+	remediation.EventOutOfAttempts: "its host has already been power-cycled maxAttempts times since the node was last ready for some minutes",
+	remediation.EventRecovered:     "the node has just recovered, or it is not known since when it has been healthy. The host of a healthy node is powered off only if that is certain. Request it again in a minute",
 }
 
 // powerCycle asks on the node, and looks for an answer: a request that nobody knows must not lie there until somebody does.
@@ -63,14 +63,14 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	before := map[string]sets.Set[string]{}
 	for reason := range refusals {
 		if before[reason], err = told(ctx, shoot, name, reason); err != nil {
-			return fmt.Errorf("node %s: failed to list its Events, which tell whether it is refused: %w", name, err)
+			return fmt.Errorf("node %s: failed to list its Events, which say whether the request is refused: %w", name, err)
 		}
 	}
 	asked, err := o.askPowerCycle(ctx, shoot, w, name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	if err := write(o.Out, fmt.Sprintf("node/%s is asked to be power-cycled%s\n  Its machine is kept meanwhile, whatever the places for failed machines, and takes none of them.\n", name, w.suffix())); err != nil || w.dry() {
+	if err := write(o.Out, fmt.Sprintf("node/%s power cycle requested%s\n  Its machine is preserved meanwhile, even if no place for failed machines is free, and takes none of them.\n", name, w.suffix())); err != nil || w.dry() {
 		return err
 	}
 
@@ -96,13 +96,13 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		for reason, refusal := range refusals {
 			now, err := told(ctx, shoot, name, reason)
 			if err != nil {
-				return fmt.Errorf("node %s: the request was taken away, and whether it was refused is not known: %w", name, err)
+				return fmt.Errorf("node %s: the request was removed, and it is not known whether it was refused: %w", name, err)
 			}
 			if len(now.Difference(before[reason])) > 0 {
 				return fmt.Errorf("node %s: %s", name, refusal)
 			}
 		}
-		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
+		if err := write(o.Out, fmt.Sprintf("node/%s: the request was accepted. The power cycle begins as soon as nothing is in the way. To see what it waits for, run 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
 			return err
 		}
 	case err != nil:
@@ -172,7 +172,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 			return false, nil
 		}
 		if node == nil || c == nil {
-			return false, errors.New("it is gone, or its power cycle is: the machine was not kept")
+			return false, errors.New("the node or its power cycle is gone, because the machine was not preserved")
 		}
 		if c.Reason != phase {
 			phase = c.Reason
@@ -184,9 +184,9 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(brief.Printable(phase), "yet to begin")))
+		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has ended: it is "+cmp.Or(brief.Printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
-		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, brief.Printable(phase), name)
+		return fmt.Errorf("node %s: the power cycle ended in phase %s. See 'kubectl events --for node/%s'", name, brief.Printable(phase), name)
 	}
 	return nil
 }

@@ -29,50 +29,50 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// verb is a command that changes requests on nodes.
+// verb is a command that asks for something on nodes.
 type verb struct {
 	use, short, long, example string
 	// loses says that it may have to be confirmed.
 	takesFor, takesUntil, loses bool
 	// decide is pure.
 	decide func(f situation, r *requestFlags) (change, error)
-	// waits says what --wait waits for.
+	// waits says until what --wait waits.
 	waits string
 }
 
 var verbs = []verb{{
 	use: "now NODE...", short: "Preserve machines from now on",
-	long: `Preserve machines from now on, for --for or for machinePreserveTimeout of their pool. The cluster-autoscaler does not remove them.
-A machine that fails is drained and not replaced. It is replaced if it fails while its pool is being updated, and if
-machine-controller-manager has already marked it Failed and it is not preserved yet. No machine is preserved for longer than
-operators allow.`,
+	long: `Preserve machines from now on, for the time of --for or else of their pool. The cluster-autoscaler does not remove them. If such a
+machine fails, its node is drained and the machine is preserved instead of replaced. A machine that fails
+during an update of its pool is still replaced, and so is a machine that machine-controller-manager has already marked Failed and
+that is not preserved. No machine is preserved for longer than the operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
-	takesFor: true, decide: ask(v1alpha1.RequestNow, "is requested to be preserved"), waits: "they are preserved",
+	takesFor: true, decide: ask(v1alpha1.RequestNow, "preservation requested"), waits: "they are preserved",
 }, {
 	use: "when-failed NODE...", short: "Preserve machines when they fail",
-	long: `Preserve machines when they fail, for --for or for machinePreserveTimeout of their pool. This does not depend on free places for
-failed machines. Nothing happens until a machine fails.`,
+	long: `Preserve machines when they fail, for the time of --for or else of their pool, even if no place for failed machines is free. Until
+they fail, nothing happens.`,
 	example:  "  kubectl preserve when-failed node-1 node-2",
-	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "is requested to be preserved when it fails"), waits: "they have failed and are preserved (see --timeout)",
+	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "preservation requested for when it fails"), waits: "they have failed and are preserved (see --timeout)",
 }, {
 	use: "release NODE...", short: "Release machines",
-	long: `Release machines: withdraw the requests on their nodes and end their preservation. A machine that has failed is terminated then,
-with everything on it. After 'forbid', this allows preserving them again.`,
+	long: `Release machines: withdraw the requests on their nodes and end their preservation. A machine that has failed is then terminated
+with everything on it. After 'forbid', this command allows preserving the machines again.`,
 	example: "  kubectl preserve release node-1 --yes --wait",
 	loses:   true, decide: decideRelease, waits: "they are no longer preserved, or gone",
 }, {
 	use: "forbid NODE...", short: "Forbid preserving machines",
-	long: `Forbid preserving machines: they are replaced when they fail, as without this extension. A preserved machine is released.
-'release' reverts this.`,
+	long: `Forbid preserving machines: they are replaced when they fail, as without machine preservation. A machine that is already
+preserved is released. To allow preserving the machines again, use 'release'.`,
 	example: "  kubectl preserve forbid node-1",
 	loses:   true, decide: decideForbid, waits: "they are no longer preserved, or gone",
 }, {
-	use: "extend NODE... (--for DURATION | --until TIME)", short: "Preserve machines for longer",
-	long: `Preserve machines for --for longer than their expiry, or --until a time. With access to the seed, the expiry is written on the
-Machine. Without it, there are only requests, and a request keeps its expiry once it is made. So
-- a machine without a request on its node gets a request now, which adds to the time that it has;
-- a machine with a request that has not failed and is not under maintenance is released and requested again;
-- any other machine with a request might be replaced if it was released: only operators can extend it.`,
+	use: "extend NODE... (--for DURATION | --until TIME)", short: "Extend the preservation of machines",
+	long: `Move the expiry of preserved machines: by --for a duration, or to --until a time. With access to the seed, the new expiry is
+written on the Machine. Without it, only a request is possible, and the expiry of a request cannot be moved:
+- For a machine without a request on its node, the preservation is requested now, which adds to its time.
+- A machine with a request that has not failed and is not under maintenance is released and requested again.
+- Any other machine with a request might be lost if it was released: only operators can extend its preservation.`,
 	example: `  kubectl preserve extend node-1 --for 24h
   kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
@@ -86,7 +86,7 @@ type requestFlags struct {
 	untilTime time.Time
 }
 
-// given returns the flag that says for how long.
+// given returns the flag that says how long.
 func (r *requestFlags) given() string {
 	if r.until != "" {
 		return "--until=" + r.until
@@ -94,13 +94,13 @@ func (r *requestFlags) given() string {
 	return "--for=" + r.forText
 }
 
-// parse fills in duration and untilTime (R5). What extends an expiry may be longer than what can be requested.
+// parse fills in duration and untilTime (R5). What is to be added to an end may be longer than what can be asked for.
 func (r *requestFlags) parse(flags *pflag.FlagSet, takesUntil bool) error {
 	if err := r.validate(flags); err != nil {
 		return err
 	}
 	if takesUntil && (r.forText == "") == (r.until == "") {
-		return errors.New("set either --for or --until, for example --for=6h or --until=2026-01-31T18:00:00Z")
+		return errors.New("one of --for and --until must be set, for example --for=6h or --until=2026-01-31T18:00:00Z")
 	}
 	if r.until != "" {
 		t, err := time.Parse(time.RFC3339, r.until)
@@ -161,7 +161,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 	return cmd
 }
 
-// request carries out a verb for nodes. If it fails for one node, it goes on with the others.
+// request carries out a verb for nodes. What fails for one of them is no reason not to go on with the others.
 func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names []string) error {
 	shoot, seed, err := o.clients()
 	if err != nil {
@@ -213,7 +213,7 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 	return c, write(o.Out, strings.Join(said, "\n  ")+"\n")
 }
 
-// settle decides on a request, carries it out, and makes sure that no expiry moves to an earlier time.
+// settle decides on a request and carries it out, and sees to it that no end gets an earlier one.
 func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
 	confirmed := ""
 	err = retryOnConflict(func() error { // it was decided on something else than there is now
@@ -249,7 +249,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 	if _, failed := o.settle(ctx, shoot, seed, v, again, name); failed != nil {
 		return c, errors.Join(err, failed)
 	}
-	return c, fmt.Errorf("operators allow less: its machine would have been preserved until %s instead of %s. It was requested until the latter again", stamp(shown), stamp(c.was))
+	return c, fmt.Errorf("the operators allow less: its machine would have been preserved until %s instead of %s, so its preservation was requested again with the previous expiry", stamp(shown), stamp(c.was))
 }
 
 // carryOut writes a change.
@@ -274,25 +274,25 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	return annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, c.ask.Annotations())
 }
 
-// askAnew requests a machine again once it is released. It does that whatever has changed meanwhile, and if the command is interrupted:
-// the machine must not be left without its request.
+// askAnew requests a machine again, once it is seen to be released. It asks whatever has changed meanwhile, also if the command
+// is interrupted: the machine must not be left without its request.
 func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, before sets.Set[string], ask explain.Ask, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	_ = await(waiting, shoot, name, isReleased) // if something else preserves it, the request adds to that
-	// machine-controller-manager 0.62 takes the condition back at once. A request that is written again before the preservation controller
-	// has seen that it was withdrawn has never been withdrawn.
+	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
+	// machine-controller-manager 0.62 takes the condition back at once. What is asked for again before the preservation controller
+	// has seen that it was withdrawn, has never been withdrawn.
 	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
 		now, err := told(ctx, shoot, name, preservation.EventReleased)
 		return err == nil && len(now.Difference(before)) > 0, nil
 	})
 	if err := annotate(context.WithoutCancel(ctx), r.writer(shoot), name, "", ask.Annotations()); err != nil {
-		return fmt.Errorf("its request was withdrawn, but could not be written again: run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
+		return fmt.Errorf("the request was withdrawn, but a new request could not be made. Run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
 	return nil
 }
 
-// told returns the Events of a node with a reason. An Event that is repeated is a new one.
+// told returns the Events of a node for some reason. One that is told again is another one.
 func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.Set[string], error) {
 	events, err := evidence.ReadEvents(ctx, shoot, metav1.NamespaceDefault, "Node", name)
 	found := sets.New[string]()
@@ -328,18 +328,18 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 	case !isTimeout(err):
 		return shown, err
 	case !c.expiry.IsZero():
-		err = fmt.Errorf("%s was written on its Machine, but %s later its node shows %s: see 'kubectl preserve explain %s'", stamp(c.expiry), o.patience, stamp(shown), name)
+		err = fmt.Errorf("%s is written on its Machine, but %s later its node still shows %s (see 'kubectl preserve explain %s')", stamp(c.expiry), o.patience, stamp(shown), name)
 	case shown.IsZero():
-		err = fmt.Errorf("it was requested, but %s later its node does not show that it is preserved: see 'kubectl preserve explain %s'", o.patience, name)
+		err = fmt.Errorf("its preservation was requested, but %s later its node does not show that it is preserved (see 'kubectl preserve explain %s')", o.patience, name)
 	case !shown.Equal(c.was):
-		err = fmt.Errorf("it was requested, but operators allow less: its machine is preserved until %s instead of %s", stamp(shown), stamp(c.was))
+		err = fmt.Errorf("its preservation was requested, but the operators allow less: its machine is preserved until %s instead of %s", stamp(shown), stamp(c.was))
 	default:
-		err = fmt.Errorf("it was requested, but %s later its expiry is still %s, because an operator requested it, or it has been preserved for as long as operators allow: see 'kubectl preserve explain %s'", o.patience, stamp(shown), name)
+		err = fmt.Errorf("its preservation was requested, but %s later its expiry is still %s: an operator requested it, or it has been preserved for as long as the operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
 	}
 	return shown, err
 }
 
-// waitForOne waits until a request has its effect, and says what happened.
+// waitForOne returns when what was asked for has happened, and says what has.
 func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string, arrived func(*corev1.Node) (bool, error)) (string, error) {
 	var last *corev1.Node
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
@@ -348,7 +348,7 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 	})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s. Check that machine preservation is enabled for the shoot. 'kubectl preserve explain %s' says more", v.waits, name)))
+		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s. Is machine preservation enabled for the shoot? To find out more, run 'kubectl preserve explain %s'", v.waits, name)))
 	case last == nil:
 		return fmt.Sprintf("node/%s is gone\n", name), nil
 	case !isPreserved(last):
@@ -357,7 +357,8 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 	return fmt.Sprintf("node/%s is preserved until %s\n", name, stamp(shownUntil(last))), nil
 }
 
-// extendMachine moves the expiry where operators do: in the status of the Machine if it is there, else in its annotation (P6).
+// extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its
+// annotation (P6).
 func extendMachine(ctx context.Context, seed client.Client, machine *machinev1alpha1.Machine, expiry time.Time) error {
 	before := machine.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})

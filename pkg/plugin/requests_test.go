@@ -132,22 +132,22 @@ var _ = Describe("Requests", func() {
 		Entry("to confirm a maintenance", "maintenance start over --yes", "unknown flag: --yes", false),
 		Entry("a namespace where there is none", "release over -n shoot--test--one", "unknown shorthand flag: 'n'", true),
 		Entry("an increment that is too short", "extend auto --for 1s", "--for=1s: must be a duration of at least 10s", false),
-		Entry("release of a failed machine, as nobody can be asked", "release auto", "pass --yes", false),
-		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "pass --yes", false),
-		Entry("release of a maintenance", "release works", "because its node is under maintenance by firmware: end that with 'kubectl preserve maintenance done works'", false),
-		Entry("X10: release of a power cycle, which nothing on the node ends", "release cycled", "nothing was changed, because this preservation cannot be ended on the node. Its machine is preserved until", false),
-		Entry("a node that does not exist", "now nobody", `node "nobody" does not exist. 'kubectl get nodes' lists the nodes`, false),
-		Entry("extend without a time", "extend auto", "set either --for or --until", false),
+		Entry("release of a failed machine, as nobody can be asked", "release auto", "Pass --yes", false),
+		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "Pass --yes", false),
+		Entry("release of a maintenance", "release works", "because firmware works on it. End that with 'kubectl preserve maintenance done works'", false),
+		Entry("X10: release of a power cycle, which nothing on the node ends", "release cycled", "nothing was changed, because that preservation cannot be ended on the node. Its machine is preserved until", false),
+		Entry("a node that does not exist", "now nobody", `node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`, false),
+		Entry("extend without a time", "extend auto", "one of --for and --until must be set", false),
 		Entry("extend to the past", "extend auto --until 2026-03-02T13:00:00Z", "must be later than 2026-03-02T13:00:00Z", false),
 		Entry("extend to no time", "extend auto --until tomorrow", "--until=tomorrow: must be a time in RFC 3339", false),
-		Entry("extend for too long", "extend auto --for 320h", "--for=320h: its machine cannot be requested until 2026-03-15T21:00:00Z, only until 2026-03-15T13:00:00Z. Operators can", false),
-		Entry("extend of what is not kept", "extend over --for 1h", "is not preserved: request that with 'kubectl preserve now over", false),
+		Entry("extend for too long", "extend auto --for 320h", "--for=320h: must be at most 2026-03-15T13:00:00Z, because a request cannot preserve its machine until 2026-03-15T21:00:00Z. Operators can", false),
+		Entry("extend of what is not kept", "extend over --for 1h", "is not preserved. Request that with 'kubectl preserve now over", false),
 		Entry("P6: extend of a failed machine that was asked for", "extend failed-asked --for 1h", "Operators can move it", false),
 	)
 
 	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
 		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), Condition("Preserved", corev1.ConditionTrue, "Preserved", untilText)}, options...)...)}, nil)
-		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy, or tainted: its machine may have failed")))
+		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy or is tainted, so that its machine may have failed")))
 		request := p.node("n").Annotations[preserve]
 		Expect(p.runs(verb + " n --yes")).To(Succeed())
 		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
@@ -164,7 +164,7 @@ var _ = Describe("Requests", func() {
 	DescribeTable("should ask before a machine is not kept that may have failed, and is not kept yet", func(verb string, asks bool, options ...NodeOption) {
 		p := newPerson([]client.Object{Node("n", options...)}, nil)
 		if asks {
-			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("its machine may have failed. If you release it")))
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("its machine may have failed. If you release it and it has failed or fails, it is terminated with everything on it. Release it?")))
 			verb += " --yes"
 		}
 		request := p.node("n").Annotations[preserve]
@@ -183,7 +183,7 @@ var _ = Describe("Requests", func() {
 		p := newPerson([]client.Object{Node("n", notReadySince(now.Add(-9*time.Minute)), NodeAnnotation(preserve, request))},
 			[]client.Object{deployment, Set("a-z1", deployment), Machine("n", append([]MachineOption{of("a-z1"), Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+20*time.Second))}, options...)...)})
 		if asks {
-			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("The machine of node n fails at 2026-03-01T13:00:20Z unless it gets healthy, and would be preserved. If you release it and it fails, it is terminated with everything on it. Release it?")))
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("The machine of node n fails at 2026-03-01T13:00:20Z unless it becomes healthy, and would be preserved. If you release it and it fails, it is terminated with everything on it. Release it?")))
 			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, request))
 			verb += " --yes"
 		}
@@ -248,7 +248,7 @@ var _ = Describe("Requests", func() {
 				return c.Patch(ctx, object, patch, opts...)
 			},
 		})
-		Expect(p.runs("forbid over")).To(MatchError(ContainSubstring("pass --yes")))
+		Expect(p.runs("forbid over")).To(MatchError(ContainSubstring("Pass --yes")))
 		Expect(p.node("over").Annotations).NotTo(HaveKey(preserve))
 	})
 
@@ -297,7 +297,7 @@ var _ = Describe("Requests", func() {
 
 		DescribeTable("should not end with what was so before", func(args string, then ...NodeOption) {
 			p := newPerson(shootObjects(), nil)
-			Expect(p.runs(args + " --wait --timeout 100ms")).To(MatchError(ContainSubstring("timed out after 100ms")))
+			Expect(p.runs(args + " --wait --timeout 100ms")).To(MatchError(ContainSubstring("after 100ms, still waiting")))
 			p = newPerson(shootObjects(), nil)
 			p.answers(preserve, strings.Fields(args)[0], then...)
 			Expect(p.runs(args + " --wait --timeout 5s")).To(Succeed())
@@ -310,7 +310,7 @@ var _ = Describe("Requests", func() {
 			p := newPerson(shootObjects(), nil)
 			done := make(chan error)
 			go func() { done <- p.runs("release auto --yes --wait") }()
-			Eventually(p.out.String).Should(ContainSubstring("is released"))
+			Eventually(p.out.String).Should(ContainSubstring(" released\n"))
 			time.Sleep(time.Second) // the fake client forgets what happens between a list and a watch
 			Expect(p.options.shoot.Delete(context.Background(), p.node("auto"))).To(Succeed())
 			Eventually(done, 5*time.Second).Should(Receive(BeNil()))
@@ -330,14 +330,14 @@ var _ = Describe("Requests", func() {
 				},
 			})
 			err := p.runs("now over also --wait --timeout 300ms")
-			Expect(err).To(MatchError(ContainSubstring("node over: timed out after 300ms")))
+			Expect(err).To(MatchError(ContainSubstring("node over: after 300ms, still waiting")))
 			Expect(err).NotTo(MatchError(ContainSubstring("node also")))
 			Expect(p.out.String()).To(HaveSuffix("node/also is preserved until 2026-03-02T13:00:00Z\n"))
 		})
 
 		It("should end with an error when the time has passed", func() {
 			p := newPerson(shootObjects(), nil)
-			Expect(p.runs("now over --wait --timeout 50ms")).To(MatchError(ContainSubstring("node over: timed out after 50ms waiting until they are preserved. Check that machine preservation is enabled")))
+			Expect(p.runs("now over --wait --timeout 50ms")).To(MatchError(ContainSubstring("node over: after 50ms, still waiting until they are preserved. Is machine preservation enabled")))
 		})
 	})
 
@@ -403,7 +403,7 @@ var _ = Describe("Requests", func() {
 		It("P6: should say nothing but that the end has not changed, where it has not", func() {
 			p := newPerson(shootObjects(), nil)
 			p.options.patience = 50 * time.Millisecond
-			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its expiry is still 2026-03-02T13:00:00Z, because an operator")))
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its expiry is still 2026-03-02T13:00:00Z: an operator")))
 			Expect(p.out.String()).To(BeEmpty())
 		})
 
@@ -412,12 +412,12 @@ var _ = Describe("Requests", func() {
 			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is preserved until 2026-03-02T13:00:00Z")))
 			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
 		},
-			Entry("as it has failed", "may have failed, because its node is not healthy, or tainted,", Taint(drained, Start)),
+			Entry("as it has failed", "may have failed, because its node is not healthy or is tainted,", Taint(drained, Start)),
 			Entry("as it has not been ready for long", "has failed", notReadySince(now.Add(-time.Hour))),
-			Entry("as it may have failed", "may have failed, because its node is not healthy, or tainted,", notReadySince(now.Add(-time.Minute))),
-			Entry("as it has a bad condition", "may have failed, because its node is not healthy, or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
-			Entry("in a maintenance", "is under maintenance or power-cycled", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
-			Entry("in a power cycle", "is under maintenance or power-cycled", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
+			Entry("as it may have failed", "may have failed, because its node is not healthy or is tainted,", notReadySince(now.Add(-time.Minute))),
+			Entry("as it has a bad condition", "may have failed, because its node is not healthy or is tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+			Entry("in a maintenance", "is under maintenance", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+			Entry("in a power cycle", "is under maintenance", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
 		)
 
 		It("R5: should tell the end that operators allow, also if that is an earlier one", func() {
@@ -447,7 +447,7 @@ var _ = Describe("Requests", func() {
 				},
 			})
 			Expect(p.runs("extend asked --for 40h")).To(MatchError(ContainSubstring(
-				"operators allow less: its machine would have been preserved until 2026-03-01T14:00:00Z instead of 2026-03-02T13:00:00Z. It was requested until the latter again")))
+				"the operators allow less: its machine would have been preserved until 2026-03-01T14:00:00Z instead of 2026-03-02T13:00:00Z, so its preservation was requested again with the previous expiry")))
 			Expect(p.out.String()).To(BeEmpty())
 			Expect(shownUntil(p.node("asked"))).To(Equal(until))
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "24h0m0s")))
@@ -455,13 +455,13 @@ var _ = Describe("Requests", func() {
 
 		It("P6: should not move an end that is not written yet", func() {
 			p := newPerson([]client.Object{Node("over", NodeAnnotation(preserve, "now"))}, seedObjects())
-			Expect(p.runs("extend over --for 1h")).To(MatchError(ContainSubstring("its machine is about to be preserved, and has no expiry yet: try again in a few seconds")))
+			Expect(p.runs("extend over --for 1h")).To(MatchError(ContainSubstring("its machine is about to be preserved and has no expiry yet. Try again in a few seconds")))
 		})
 
 		It("P6: should say so if the end that was written on the Machine does not get to the node", func() {
 			p := newPerson(shootObjects(), seedObjects())
 			p.options.patience = 50 * time.Millisecond
-			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("2026-03-02T14:00:00Z was written on its Machine, but 50ms later its node shows 2026-03-02T13:00:00Z")))
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("2026-03-02T14:00:00Z is written on its Machine, but 50ms later its node still shows 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
 		})
 
@@ -498,14 +498,14 @@ var _ = Describe("Requests", func() {
 
 	It("should not take machine-controller-manager's words for the preservation controller's, which come later and tell another time", func() {
 		p := newPerson([]client.Object{Node("one", Condition("Preserved", corev1.ConditionTrue, "Preserved by user.", "Machine preserved until 2026-03-01 19:00:00 +0000 UTC."))}, nil)
-		Expect(p.runs("now one --wait --timeout 100ms")).To(MatchError(ContainSubstring("timed out after 100ms waiting until they are preserved")))
+		Expect(p.runs("now one --wait --timeout 100ms")).To(MatchError(ContainSubstring("after 100ms, still waiting until they are preserved")))
 		Expect(p.runs("list one -w --until held --timeout 100ms")).To(MatchError(ContainSubstring("--timeout=100ms has passed")))
 	})
 
 	It("should name the nodes that are to be given", func() {
 		for args, message := range map[string]string{
-			"now":         "0 names are given: use 'kubectl preserve now NODE...'",
-			"explain a b": "2 names are given: use 'kubectl preserve explain NODE'",
+			"now":         "0 names are given: must be 'kubectl preserve now NODE...'",
+			"explain a b": "2 names are given: must be 'kubectl preserve explain NODE'",
 		} {
 			Expect(newPerson(nil, nil).runs(args)).To(MatchError(message))
 		}

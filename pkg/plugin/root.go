@@ -33,7 +33,7 @@ func newCommand(o *Options) *cobra.Command {
 	o.Shoot.Namespace = namespace
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
-	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed, for operators: what the seed knows is shown, too")
+	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed. With it, what the seed knows is used too")
 
 	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newWhyCommand(o), newHistoryCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
 	for i := range verbs {
@@ -46,7 +46,7 @@ func newCommand(o *Options) *cobra.Command {
 func named(use string, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 || most >= 0 && len(args) > most {
-			return fmt.Errorf("%d names are given: use 'kubectl preserve %s'", len(args), use)
+			return fmt.Errorf("%d names are given: must be 'kubectl preserve %s'", len(args), use)
 		}
 		return nil
 	}

@@ -38,14 +38,14 @@ type writeFlags struct {
 
 // add adds the flags: those for what has to be confirmed if it loses something, and those to wait if there is something to wait for.
 func (w *writeFlags) add(flags *pflag.FlagSet, waits string, loses bool) {
-	flags.StringVar(&w.dryRun, "dry-run", "none", `Must be "none", "server" or "client". With client, only print what would be written; with server, also have the API server check it`)
+	flags.StringVar(&w.dryRun, "dry-run", "none", `Must be "none", "server" or "client": with client, only print what would be written; with server, let the API server check it too`)
 	flags.Lookup("dry-run").NoOptDefVal = "unchanged"
 	if loses {
 		flags.BoolVarP(&w.yes, "yes", "y", false, "Do not ask for confirmation before something is lost")
 	}
 	if waits != "" {
 		flags.BoolVar(&w.wait, "wait", false, "Wait until "+waits)
-		flags.DurationVar(&w.timeout, "timeout", time.Minute, "How long to wait before it ends with an error; 0 for no limit")
+		flags.DurationVar(&w.timeout, "timeout", time.Minute, "How long to wait before the command ends with an error, 0 for no limit")
 	}
 }
 
@@ -75,7 +75,7 @@ func (w *writeFlags) suffix() string {
 	return ""
 }
 
-// writer returns a client that writes as fieldOwner, and with --dry-run=server only has its writes checked. With client, nothing is written.
+// writer returns a client whose writes are ours, and change nothing if they are only to be checked. With client, there are none.
 func (w *writeFlags) writer(c client.Client) client.Client {
 	if w.dryRun == "server" {
 		c = client.NewDryRunClient(c)
@@ -83,7 +83,7 @@ func (w *writeFlags) writer(c client.Client) client.Client {
 	return client.WithFieldOwner(c, fieldOwner)
 }
 
-// limit returns a context that ends after a timeout; 0 is never.
+// limit returns a context that ends when it has been waited for long enough: 0 is never.
 func limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -91,24 +91,24 @@ func limit(ctx context.Context, timeout time.Duration) (context.Context, context
 	return context.WithTimeout(ctx, timeout)
 }
 
-// inVain says that a wait timed out and for what, or by what else it ended.
+// inVain says what was waited for if it has not happened in time, and by what else a wait was ended.
 func (w *writeFlags) inVain(ctx context.Context, err error, until string) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case isTimeout(err):
-		return fmt.Errorf("timed out after %s waiting until %s", w.timeout, until)
+		return fmt.Errorf("after %s, still waiting until %s", w.timeout, until)
 	}
 	return err
 }
 
-// confirm asks a person. Without a terminal, only --yes confirms.
+// confirm asks a person. Where nobody sits at a terminal, --yes says it.
 func (o *Options) confirm(ctx context.Context, question string, w *writeFlags) error {
 	if w.yes || w.dry() {
 		return nil
 	}
 	if !o.isTerminal(o.In) {
-		return fmt.Errorf("this needs confirmation, but there is no terminal: %s To confirm, pass --yes", question)
+		return fmt.Errorf("this is not a terminal, so that you cannot be asked: %s Pass --yes to confirm", question)
 	}
 	if err := write(o.ErrOut, question+" [y/N] "); err != nil {
 		return err
@@ -158,9 +158,9 @@ func getNode(ctx context.Context, c client.Reader, name string) (*corev1.Node, e
 // errGone is in errors about what does not exist.
 var errGone = errors.New("does not exist")
 
-// errNoNode says where to find the names of nodes.
+// errNoNode says where the names of nodes are to be found.
 func errNoNode(name string) error {
-	return fmt.Errorf("node %q %w. 'kubectl get nodes' lists the nodes, 'kubectl preserve list' the preserved ones. 'kubectl preserve why' explains a machine that is gone", name, errGone)
+	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for nodes of preserved machines. For a node that is gone, use 'kubectl preserve why'", name, errGone)
 }
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another
