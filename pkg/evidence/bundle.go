@@ -182,7 +182,7 @@ func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64
 					files[i].trimmed = true
 					what := "labels, annotations or messages in " + files[i].path
 					leftOut = append(leftOut, what)
-					missing = append(missing, observed.Missing{Thing: observed.Thing(what), Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
+					missing = append(missing, observed.Missing{Thing: observed.Thing(what), Reason: fmt.Sprintf("they do not fit into %d bytes, because they do not compress", maxSize)})
 				}
 			}
 			texts = texts[1:]
@@ -193,14 +193,14 @@ func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64
 			rank = max(rank, rankOf(f))
 		}
 		if rank == 0 {
-			return Size{}, fmt.Errorf("%w: it has %d bytes at least, more than the %d that are allowed", ErrTooLarge, len(archive), maxSize)
+			return Size{}, fmt.Errorf("%w: it has at least %d bytes, more than the allowed %d", ErrTooLarge, len(archive), maxSize)
 		}
 		longest = 0
 		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
-				reason := fmt.Sprintf("there is no place for it within %d bytes", maxSize)
+				reason := fmt.Sprintf("it does not fit into %d bytes", maxSize)
 				missing = append(missing, observed.Missing{Thing: observed.Thing("file " + f.path), Reason: reason})
 				if f.what != "" {
 					missing = append(missing, observed.Missing{Thing: f.what, Reason: reason})
@@ -260,8 +260,8 @@ func cutLog(f file, size int) file {
 	return f
 }
 
-// objects returns what the API servers knew, as files, and what was redacted in all. If there is something written, the files are those
-// of it, as they are.
+// objects returns what the API servers knew, as files, and what was redacted in all. If written is not nil, the files are taken
+// from it unchanged.
 func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 	var (
 		files   []file
@@ -400,7 +400,7 @@ func Read(r io.Reader) (*observed.Snapshot, error) {
 func open(r io.Reader) (*Manifest, map[string][]byte, error) {
 	files, err := unpack(r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("this is no bundle of evidence: %w", err)
+		return nil, nil, fmt.Errorf("this is not a bundle of evidence: %w", err)
 	}
 	manifest, err := verify(files)
 	if err != nil {
@@ -494,7 +494,7 @@ func values(data []byte) int {
 func unpack(r io.Reader) (map[string][]byte, error) {
 	zipped, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("it is no gzip: %w", err)
+		return nil, fmt.Errorf("it is not a gzip file: %w", err)
 	}
 	defer zipped.Close()
 	var (
@@ -523,12 +523,12 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 		name := header.Name
 		switch {
 		case !validPath(name):
-			return nil, fmt.Errorf("path %q leads elsewhere, or is written otherwise than a bundle has it", line(name))
+			return nil, fmt.Errorf("path %q points outside of the bundle, or is not written as in bundles", line(name))
 		case header.Typeflag != tar.TypeReg:
-			return nil, fmt.Errorf("%s is no regular file", name)
+			return nil, fmt.Errorf("%s is not a regular file", name)
 		// Of a sparse file, there is more than there is in the archive. No bundle has any.
 		case slices.ContainsFunc(slices.Collect(maps.Keys(header.PAXRecords)), func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") }):
-			return nil, fmt.Errorf("%s is no regular file", name)
+			return nil, fmt.Errorf("%s is not a regular file", name)
 		case header.Size > left:
 			return nil, errTooLarge
 		case len(files) == maxFiles:
@@ -537,7 +537,7 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s has %d bytes, more than %d", name, header.Size, maxManifest)
 		}
 		if _, ok := files[name]; ok {
-			return nil, fmt.Errorf("%s is there twice", name)
+			return nil, fmt.Errorf("%s exists twice", name)
 		}
 		if files[name], err = io.ReadAll(tarred); err != nil {
 			if limited.N <= 0 {
@@ -572,7 +572,7 @@ func verify(files map[string][]byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%s cannot be read: %w", manifestName, err)
 	}
 	if manifest.Format < 1 || manifest.Format > format {
-		return nil, fmt.Errorf("format %d of %s is not known, only 1 to %d are: use the version that wrote it: %s", manifest.Format, manifestName, format, line(manifest.Tool))
+		return nil, fmt.Errorf("format %d of %s is not known, only 1 to %d. Use the version that wrote it: %s", manifest.Format, manifestName, format, line(manifest.Tool))
 	}
 	listed := map[string]bool{manifestName: true}
 	for _, f := range manifest.Files {

@@ -220,12 +220,12 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.Len()).To(BeNumerically("<=", whole))
 		Expect(size.LeftOut).To(ContainElement("shoot/other-nodes.json"))
-		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(observed.Missing{Thing: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
+		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(observed.Missing{Thing: "file shoot/other-nodes.json", Reason: fmt.Sprintf("it does not fit into %d bytes", whole)}))
 		_, err = Read(bytes.NewReader(out.Bytes()))
 		Expect(err).NotTo(HaveOccurred())
 
 		_, err = b.WriteTo(io.Discard, 100)
-		Expect(err).To(And(MatchError(ErrTooLarge), MatchError(MatchRegexp("it has .* bytes at least, more than the 100 that are allowed"))))
+		Expect(err).To(And(MatchError(ErrTooLarge), MatchError(MatchRegexp("it has at least .* bytes, more than the allowed 100"))))
 	})
 })
 
@@ -250,11 +250,11 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		for _, name := range gone {
 			if path, isPart := strings.CutPrefix(name, "messages in "); isPart {
 				Expect(names).To(ContainElement(path))
-				Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("labels, annotations or " + name), Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
+				Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("labels, annotations or " + name), Reason: "they do not fit into 921600 bytes, because they do not compress"}))
 				continue
 			}
 			Expect(names).NotTo(ContainElement(name))
-			Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("file " + name), Reason: "there is no place for it within 921600 bytes"}))
+			Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("file " + name), Reason: "it does not fit into 921600 bytes"}))
 		}
 		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
 		Expect(names).To(ContainElement("seed/events.json"))
@@ -367,7 +367,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 			Expect(s.Unknown(what)).NotTo(BeEmpty(), what.Text()+": who looks for it would take it for not being there")
 		}
 		files, _ := unpacked(written(b, int64(len(whole)-1)))
-		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))
+		Expect(files["index.md"]).To(ContainSubstring("Pods on the node: 1. Volumes attached to it: 1."))
 		Expect(len(Timeline(&b.Snapshot, "node-1", "m-1"))).To(BeNumerically("<", 300))
 	})
 
@@ -379,7 +379,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		moments := Timeline(&b.Snapshot, "node-1", "m-1")
 		Expect(moments).To(HaveLen(all - 2 + 300)) // two Events came before it
-		Expect(moments).To(ContainElement(HaveField("Text", "Flood: 700 (702 earlier moments of the node's and maintenances' Events are not told here.)")))
+		Expect(moments).To(ContainElement(HaveField("Text", "Flood: 700 (702 earlier moments of the Events of the node and its maintenances are left out.)")))
 		Expect(moments).To(ContainElement(HaveField("Step", "joined")))
 	})
 })
@@ -441,16 +441,16 @@ var _ = Describe("#Read of what is hostile", func() {
 	})
 
 	DescribeTable("paths", func(name string) {
-		refused(packed([]*tar.Header{{Name: name}}, "x"), "leads elsewhere")
+		refused(packed([]*tar.Header{{Name: name}}, "x"), "points outside of the bundle")
 	},
 		Entry("up", "../evil"), Entry("up and in", "shoot/../../evil"), Entry("absolute", "/etc/passwd"), Entry("not clean", "shoot//nodes.json"),
 		Entry("backslashes", `..\evil`), Entry("the cursor", "\x1b[2J"), Entry("here", "."), Entry("long", strings.Repeat("x", 600)),
 	)
 
 	It("should refuse links, folders, doubles, and too many", func() {
-		refused(packed([]*tar.Header{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, ""), "a is no regular file")
-		refused(packed([]*tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}}, ""), "a is no regular file")
-		refused(packed([]*tar.Header{{Name: "a"}, {Name: "a"}}, "1", "2"), "a is there twice")
+		refused(packed([]*tar.Header{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, ""), "a is not a regular file")
+		refused(packed([]*tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"}}, ""), "a is not a regular file")
+		refused(packed([]*tar.Header{{Name: "a"}, {Name: "a"}}, "1", "2"), "a exists twice")
 		var headers []*tar.Header
 		for i := range 1001 {
 			headers = append(headers, &tar.Header{Name: fmt.Sprint(i)})
@@ -486,7 +486,7 @@ var _ = Describe("#Read of what is hostile", func() {
 		_, err = writer.Write(bytes.ReplaceAll(data, []byte("GNX"), []byte("GNU")))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(writer.Close()).To(Succeed())
-		refused(out.Bytes(), "a is no regular file")
+		refused(out.Bytes(), "a is not a regular file")
 
 		one := func(name, text string) []byte {
 			manifest := fmt.Sprintf(`{"format":1,"files":[{"path":%q,"size":%d,"sha256":"%x"}]}`, name, len(text), sha256.Sum256([]byte(text)))
@@ -499,12 +499,12 @@ var _ = Describe("#Read of what is hostile", func() {
 	})
 
 	It("should refuse what is not what the manifest says", func() {
-		refused([]byte("x"), "it is no gzip")
+		refused([]byte("x"), "it is not a gzip file")
 		whole := written(exampleBundle(), DefaultMaxSize)
 		refused(whole[:len(whole)/2], "unexpected EOF")
 		refused(packed(nil), "it has no manifest.json")
 		refused(changed(func(f map[string]string) { f["manifest.json"] = "{" }), "manifest.json cannot be read")
-		refused(changed(func(f map[string]string) { f["manifest.json"] = `{"format":3,"tool":"kubectl-preserve v9"}` }), "format 3 of manifest.json is not known, only 1 to 2 are: use the version that wrote it: kubectl-preserve v9")
+		refused(changed(func(f map[string]string) { f["manifest.json"] = `{"format":3,"tool":"kubectl-preserve v9"}` }), "format 3 of manifest.json is not known, only 1 to 2. Use the version that wrote it: kubectl-preserve v9")
 		refused(changed(func(f map[string]string) { f["shoot/nodes.json"] += " " }), "shoot/nodes.json is not what manifest.json says: its sha256 is")
 		refused(changed(func(f map[string]string) { delete(f, "shoot/nodes.json") }), "shoot/nodes.json is missing")
 		refused(changed(func(f map[string]string) { f["shoot/more.json"] = "{}" }), "shoot/more.json is not listed in manifest.json")

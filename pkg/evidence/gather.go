@@ -71,7 +71,7 @@ type Sources struct {
 	SeedNamespace string
 	// Host returns all objects that the host of a machine consists of. It is nil where there are no hosts.
 	Host func(context.Context, *machinev1alpha1.Machine) ([]unstructured.Unstructured, error)
-	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
+	// Controller is how the preservation controller runs, or nil if nobody knows. Where it is nil, its Deployment is asked for it.
 	Controller *observed.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
 	// are looked at.
@@ -86,13 +86,13 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
 // whatKubelet is noted where a kubelet cannot be asked for anything.
-const whatKubelet observed.Thing = "what the kubelet tells: its configuration, statistics and logs of the node"
+const whatKubelet observed.Thing = "what the kubelet knows: its configuration, statistics and logs of the node"
 
 // errNoSeed is why there are no machines in a cluster without their API.
-var errNoSeed = errors.New("it has no such API: is this the seed?")
+var errNoSeed = errors.New("it does not have this API: check that this is the seed")
 
 // ErrNotFound says that there is neither a node nor a machine of the name.
-var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
+var ErrNotFound = errors.New("neither a node nor a machine with this name was found")
 
 // collector gathers one bundle. What cannot be had is noted in it.
 type collector struct {
@@ -156,7 +156,7 @@ func newCollector(sources Sources) *collector {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note(observed.WhatSeed, errors.New("without access to the seed"))
+		c.note(observed.WhatSeed, errors.New("there is no access to the seed"))
 		return
 	}
 	s := &c.bundle.Snapshot
@@ -215,7 +215,7 @@ func keepGroup(seed *observed.Seed, machine *machinev1alpha1.Machine) {
 	seed.MachineSets = slices.DeleteFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool {
 		return !metav1.IsControlledBy(machine, &s) && !metav1.IsControlledBy(&s, deployment)
 	})
-	// A copy, as the bundle would keep the room for all machines otherwise.
+	// A copy, because the bundle would otherwise keep the room for all machines otherwise.
 	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
 		return m.Name != machine.Name && !slices.ContainsFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool { return metav1.IsControlledBy(&m, &s) })
 	}))
@@ -229,9 +229,9 @@ func (c *collector) find(ctx context.Context) error {
 	}
 	switch {
 	case c.Shoot == nil:
-		c.note(observed.WhatShoot, errors.New("without access to the shoot"))
+		c.note(observed.WhatShoot, errors.New("there is no access to the shoot"))
 	case c.bundle.Node == "":
-		c.note(observed.Thing("node of machine "+c.bundle.Machine), errors.New("it has none: the machine has not joined"))
+		c.note(observed.Thing("node of machine "+c.bundle.Machine), errors.New("the machine has no node: it has not joined"))
 	default:
 		node := &corev1.Node{}
 		err := c.call(ctx, callTimeout, func(ctx context.Context) error {
@@ -247,7 +247,7 @@ func (c *collector) find(ctx context.Context) error {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
-			c.note(observed.Thing("node "+c.bundle.Node), errors.New("it is gone, or has never joined"))
+			c.note(observed.Thing("node "+c.bundle.Node), errors.New("it is gone, or never joined"))
 		default:
 			c.nodeUnknown = true
 			c.note(observed.WhatNode, err)
@@ -269,9 +269,9 @@ func (c *collector) find(ctx context.Context) error {
 	unasked := c.nodeUnknown || c.Shoot == nil
 	switch {
 	case unasked && c.bundle.Snapshot.Seed == nil:
-		return fmt.Errorf("nothing can be learned of %q: %s", c.Name, c.reasons())
+		return fmt.Errorf("nothing is known of %q: %s", c.Name, c.reasons())
 	case unasked:
-		return fmt.Errorf("the seed has no machine %q and none of such a node, and the shoot cannot be asked: %s", c.Name, c.reasons())
+		return fmt.Errorf("the seed has no machine %q and no machine with this node, and the shoot cannot be read: %s", c.Name, c.reasons())
 	}
 	return fmt.Errorf("%w: %q", ErrNotFound, c.Name)
 }
@@ -351,7 +351,7 @@ func (c *collector) budgets(ctx context.Context, shoot *observed.Shoot) error {
 			func(b *policyv1.PodDisruptionBudget) bool { return covers(b, shoot.Pods) }, client.InNamespace(namespace))
 		for i := range budgets {
 			if size += budgets[i].Size(); size > maxListed {
-				return cutError{fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(shoot.PodDisruptionBudgets), maxListed)}
+				return cutError{fmt.Errorf("there are more than the first %d, which have %d bytes", len(shoot.PodDisruptionBudgets), maxListed)}
 			}
 			shoot.PodDisruptionBudgets = append(shoot.PodDisruptionBudgets, budgets[i])
 		}

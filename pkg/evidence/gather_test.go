@@ -259,7 +259,7 @@ var _ = Describe("#Collect", func() {
 		}
 		Expect(manifestOf(archive).Redacted).To(ContainElements(
 			HaveField("What", "values of environment variables of containers"),
-			HaveField("What", "last known states of machines, which are their provider's"),
+			HaveField("What", "last known states of machines (of their providers)"),
 			HaveField("What", "lists of images of nodes"),
 		))
 
@@ -331,7 +331,7 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Machine).To(Equal("m-1"))
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
-		Expect(b.Snapshot.Missing).To(ConsistOf(observed.Missing{Thing: observed.WhatSeed, Reason: "without access to the seed"}))
+		Expect(b.Snapshot.Missing).To(ConsistOf(observed.Missing{Thing: observed.WhatSeed, Reason: "there is no access to the seed"}))
 	})
 
 	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
@@ -383,7 +383,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		_, all := unpacked(written(b, DefaultMaxSize))
 		Expect(all).NotTo(ContainElement(Or(HavePrefix("seed/logs/"), Equal("seed/machine-pods.json"))))
-		Expect(reasonOf(&b.Snapshot, "logs of the seed")).To(Equal("the seed has no such machine"))
+		Expect(reasonOf(&b.Snapshot, "logs of the seed")).To(Equal("the seed does not have this machine"))
 
 		s = sources()
 		s.Seed = server(interceptor.Funcs{}, append(seedObjects(), pod(namespace, "other", "", map[string]string{"app": "m-1"}, "c"))...)
@@ -415,7 +415,7 @@ var _ = Describe("#Collect", func() {
 		}})
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(reasonOf(&b.Snapshot, "what the seed knows: machines, their Events and logs")).To(Equal("it has no such API: is this the seed?"))
+		Expect(reasonOf(&b.Snapshot, "what the seed knows: machines, their Events and logs")).To(Equal("it does not have this API: check that this is the seed"))
 	})
 
 	It("should take a machine whose node is gone, and one that never joined", func(ctx SpecContext) {
@@ -424,7 +424,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Node).To(Equal("node-1"))
-		Expect(reasonOf(&b.Snapshot, "node node-1")).To(Equal("it is gone, or has never joined"))
+		Expect(reasonOf(&b.Snapshot, "node node-1")).To(Equal("it is gone, or never joined"))
 		Expect(b.Snapshot.Shoot.Events).NotTo(BeEmpty())
 
 		s = sources()
@@ -433,7 +433,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Node).To(BeEmpty())
 		Expect(b.Machine).To(Equal("m-4"))
-		Expect(reasonOf(&b.Snapshot, "node of machine m-4")).To(Equal("it has none: the machine has not joined"))
+		Expect(reasonOf(&b.Snapshot, "node of machine m-4")).To(Equal("the machine has no node: it has not joined"))
 		files, _ := unpacked(written(b, DefaultMaxSize))
 		Expect(files["index.md"]).To(HavePrefix("# Evidence of machine m-4\n"))
 	})
@@ -452,7 +452,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("the seed has no machine"), ContainSubstring("connection refused"))))
 		s.Seed = nil
 		_, err = Collect(ctx, s)
-		Expect(err).To(MatchError(And(ContainSubstring("nothing can be learned"), ContainSubstring("connection refused"))))
+		Expect(err).To(MatchError(And(ContainSubstring("nothing is known of"), ContainSubstring("connection refused"))))
 		Expect(errors.Is(err, ErrNotFound)).To(BeFalse())
 	})
 
@@ -616,7 +616,7 @@ var _ = Describe("#Collect", func() {
 		files, names = unpacked(archive)
 		Expect(files).To(And(HaveKeyWithValue("node/logs/earlier/kubelet.log", "journal of kubelet\n"), HaveKeyWithValue("node/logs/earlier/kern.log", "file logs/kern.log --token=[redacted]\n")))
 		Expect(names).NotTo(ContainElement("node/logs/kubelet.log"))
-		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those in earlier were gathered earlier, at " + at(50).UTC().Format(time.RFC3339)))
+		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those in the folder earlier were gathered at " + at(50).UTC().Format(time.RFC3339)))
 		Expect(credentials(archive)).To(And(Not(BeZero()), Equal(credentials(whole))))
 		Expect(CollectNodeLogs(ctx, Sources{Clock: s.Clock, Name: "node-1", NodeProxy: s.NodeProxy})).To(BeNil())
 		Expect(Read(bytes.NewReader(archive))).NotTo(BeNil(), "and it can be read")
@@ -714,7 +714,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(asked).To(Equal(1))
-		Expect(reasonOf(&b.Snapshot, "what the kubelet tells: its configuration, statistics and logs of the node")).To(ContainSubstring("x"))
+		Expect(reasonOf(&b.Snapshot, "what the kubelet knows: its configuration, statistics and logs of the node")).To(ContainSubstring("x"))
 	},
 		Entry("dead", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusBadGateway, Message: "dial tcp: x"}}),
 		Entry("not for a viewer", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes/proxy"}, "x", nil)),

@@ -55,7 +55,7 @@ func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader,
 				continue
 			}
 			if size += sizeOf(&item); size > maxListed {
-				return kept, cutError{fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(kept), maxListed)}
+				return kept, cutError{fmt.Errorf("there are more than the first %d, which have %d bytes", len(kept), maxListed)}
 			}
 			kept = append(kept, item)
 		}
@@ -124,7 +124,7 @@ func (l *lastEvents) trim() {
 // all returns the Events, and an error if there were more.
 func (l *lastEvents) all() ([]eventsv1.Event, error) {
 	if l.trim(); l.cut > 0 {
-		return l.events, cutError{fmt.Errorf("there are %d more than the last %d, which are kept", l.cut, len(l.events))}
+		return l.events, cutError{fmt.Errorf("there are %d more than the last %d", l.cut, len(l.events))}
 	}
 	return l.events, nil
 }

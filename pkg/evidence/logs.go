@@ -231,7 +231,7 @@ func (c *collector) ofKubelet(ctx context.Context) {
 
 	stats, err := c.readNode(ctx, "stats/summary", maxLog)
 	if err == nil && !json.Valid(stats) {
-		err = errors.New("it is no JSON")
+		err = errors.New("it is not JSON")
 	}
 	if err == nil {
 		c.addFile("node/stats-summary.json", stats)
@@ -327,7 +327,7 @@ func (c *collector) takeEarlierLogs() {
 		}
 	}
 	if taken {
-		c.note("logs of the node", cutError{fmt.Errorf("those in earlier were gathered earlier, at %s", c.EarlierLogs.time.Format(time.RFC3339))})
+		c.note("logs of the node", cutError{fmt.Errorf("those in the folder earlier were gathered at %s", c.EarlierLogs.time.Format(time.RFC3339))})
 	}
 }
 
@@ -367,7 +367,7 @@ func refuse(open func(context.Context) (io.ReadCloser, error)) func(context.Cont
 		first, _ := reader.Peek(256)
 		var refused error
 		if strings.HasPrefix(string(first), "<pre>") || strings.HasPrefix(strings.ToLower(string(first)), "<!doctype") {
-			refused = refusedError{"the kubelet answers no queries of logs (enableSystemLogQuery)"}
+			refused = refusedError{"the kubelet does not answer queries of logs (enableSystemLogQuery)"}
 		} else if match := refusal.FindSubmatch(first); match != nil {
 			refused = refusedError{"the journal has none: " + string(match[1])}
 		}
@@ -400,7 +400,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 	}
 	// Names that only the shoot says are its owner's: they must not choose among the pods and logs of the control plane.
 	if c.machine == nil {
-		c.note("logs of the seed", errors.New("the seed has no such machine"))
+		c.note("logs of the seed", errors.New("the seed does not have this machine"))
 		return
 	}
 	mcm := labels.Nothing()
@@ -476,7 +476,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 	})
 }
 
-// ofMachine says that a pod is the machine, as it is where machines are pods of the control plane.
+// ofMachine says that a pod is the machine: with provider-local, machines are pods of the control plane.
 func (c *collector) ofMachine(pod *corev1.Pod) bool {
 	return pod.Name == c.machine.Name || pod.Name == "machine-"+c.machine.Name || pod.Labels["machine"] == c.machine.Name
 }

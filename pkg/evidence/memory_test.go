@@ -112,7 +112,7 @@ var _ = Describe("Memory", func() {
 		b, err = Collect(ctx, shoots["names"].sources())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Shoot.Pods).To(HaveLen(20))
-		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatPods.Text())).To(Equal("there are more than the 20 that have 4194304 bytes and are kept"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatPods.Text())).To(Equal("there are more than the first 20, which have 4194304 bytes"))
 
 		Expect(reasonOf(&b.Snapshot, observed.WhatPods.Text())).To(BeEmpty(), "that they are not known would have them gathered again")
 
@@ -120,7 +120,7 @@ var _ = Describe("Memory", func() {
 		Expect(err).NotTo(HaveOccurred())
 		// Both lists are the same ones here.
 		Expect(b.Snapshot.Shoot.Events).To(HaveLen(500))
-		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatNodeEvents.Text())).To(Equal("there are 49500 more than the last 500, which are kept"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatNodeEvents.Text())).To(Equal("there are 49500 more than the last 500"))
 		for _, e := range b.Snapshot.Shoot.Events {
 			Expect(e.EventTime.Time).To(BeTemporally(">=", at(989).Time))
 			Expect(len(e.Note)).To(BeNumerically("<=", 1<<10))

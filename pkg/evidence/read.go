@@ -59,7 +59,7 @@ func ReadMachines(ctx context.Context, seed client.Reader, namespace string, s *
 	}
 	s.Seed.Machines, s.Seed.MachineDeployments = machines.Items, deployments.Items
 	if len(deployments.Items) == 0 {
-		s.Note(observed.WhatMachines, fmt.Errorf("namespace %s of the seed has no MachineDeployments: is it that of the shoot's control plane?", namespace))
+		s.Note(observed.WhatMachines, fmt.Errorf("namespace %s of the seed has no MachineDeployments: check that it is the namespace of the shoot's control plane", namespace))
 	}
 	return nil
 }

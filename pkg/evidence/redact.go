@@ -26,11 +26,11 @@ const (
 	redactedEnv         = "values of environment variables of containers"
 	redactedCommands    = "commands and arguments of containers, their probes and hooks"
 	redactedHeaders     = "values of HTTP headers of probes, hooks and the kubelet's configuration"
-	redactedAnnotations = "annotations of others than Kubernetes, Gardener, Metal3, IronCore and NVIDIA, large ones and ones with objects"
-	redactedMessages    = "what containers said when they ended"
+	redactedAnnotations = "annotations that are large, have objects, or are not of Kubernetes, Gardener, Metal3, IronCore or NVIDIA"
+	redactedMessages    = "termination messages of containers"
 	redactedVolumes     = "attributes of volumes for their drivers"
 	redactedFields      = "managed fields"
-	redactedState       = "last known states of machines, which are their provider's"
+	redactedState       = "last known states of machines (of their providers)"
 	redactedImages      = "lists of images of nodes"
 	redactedConditions  = "conditions beyond the first 50 of a node"
 	redactedCredentials = "what looks like a credential, in texts and logs"
@@ -336,7 +336,7 @@ func redactConfigz(data []byte, c counts) ([]byte, error) {
 	}
 	walk(config, 0)
 	if deepest > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d times", maxDepth)
+		return nil, fmt.Errorf("it is nested more than %d levels deep", maxDepth)
 	}
 	return json.MarshalIndent(config, "", "  ")
 }

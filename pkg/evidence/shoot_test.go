@@ -127,6 +127,6 @@ var _ = Describe("#WriteForShoot", func() {
 		_, err := WriteForShoot(&bytes.Buffer{}, written(stored(), 1<<20), 100)
 		Expect(errors.Is(err, ErrTooLarge)).To(BeTrue(), "%v", err)
 		_, err = WriteForShoot(&bytes.Buffer{}, strings.NewReader("x"), 1<<20)
-		Expect(err).To(MatchError(HavePrefix("this is no bundle of evidence")))
+		Expect(err).To(MatchError(HavePrefix("this is not a bundle of evidence")))
 	})
 })

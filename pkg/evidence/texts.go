@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// textSizes are how many bytes are left of the labels, of the annotations and of each message of an object, as they compress, one after
-// the other until the bundle is small enough.
+// textSizes are how many compressed bytes are left of the labels, of the annotations and of each message of an object. They are tried one
+// after the other until the bundle is small enough.
 var textSizes = []float64{1 << 10, 256}
 
 // textCut stands for what was cut.

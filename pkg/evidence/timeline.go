@@ -38,7 +38,7 @@ type Moment struct {
 
 // steps are what reasons of Events stand for.
 var steps = map[string]string{
-	preservation.EventPreserved:      "held",
+	preservation.EventPreserved:      "preserved",
 	preservation.EventFailed:         "failed",
 	preservation.EventRecovered:      "recovered",
 	preservation.EventReleased:       "released",
@@ -67,7 +67,7 @@ var steps = map[string]string{
 	remediation.EventServicing:                                  "host serviced",
 	remediation.EventPrefix + "HostReleased":                    "host released by the extension",
 
-	// Those of reconcilers, whose packages are none for who only looks.
+	// Events of reconcilers. Importing their packages would bring in what only they need.
 	"PreservedNodeDrained":        "drained",
 	"PreservedNodeDrainBlocked":   "drain blocked",
 	"PreservedNodePodsKept":       "pods kept",
@@ -82,7 +82,7 @@ var steps = map[string]string{
 	"EvidenceIncomplete":          "evidence stored",
 	"EvidenceFailed":              "evidence not stored",
 
-	// Those of Kubernetes and of node problem detectors.
+	// Events of Kubernetes and of node problem detectors.
 	"NodeNotReady":              "not ready",
 	"NodeReady":                 "ready",
 	"Rebooted":                  "rebooted",
@@ -99,14 +99,14 @@ var steps = map[string]string{
 	"NodeHasDiskPressure":       "low disk space",
 }
 
-// Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
+// Timeline returns what happened to a node and its machine, sorted by time. What is still to come is at its end.
 func Timeline(s *observed.Snapshot, node, machine string) []Moment {
 	var moments, pods, told []Moment
 	tell := func(moments []Moment, of string) {
 		sortMoments(moments)
 		if cut := len(moments) - maxMoments; cut > 0 {
 			moments = moments[cut:]
-			moments[0].Text += fmt.Sprintf(" (%d earlier moments of %s are not told here.)", cut, of)
+			moments[0].Text += fmt.Sprintf(" (%d earlier moments of %s are left out.)", cut, of)
 		}
 		told = append(told, moments...)
 	}
@@ -129,8 +129,8 @@ func Timeline(s *observed.Snapshot, node, machine string) []Moment {
 		if a.Spec.Source.PersistentVolumeName != nil {
 			volume = "volume " + *a.Spec.Source.PersistentVolumeName
 		}
-		add(&a.CreationTimestamp, "", what, "Attaching %s was asked for.", volume)
-		add(a.DeletionTimestamp, "", what, "Detaching %s was asked for.", volume)
+		add(&a.CreationTimestamp, "", what, "Attaching %s was requested.", volume)
+		add(a.DeletionTimestamp, "", what, "Detaching %s was requested.", volume)
 		if failure := a.Status.AttachError; failure != nil {
 			add(&failure.Time, "", what, "Attaching %s failed: %s", volume, failure.Message)
 		}
@@ -141,9 +141,9 @@ func Timeline(s *observed.Snapshot, node, machine string) []Moment {
 	for i := range s.Shoot.Maintenances {
 		m := &s.Shoot.Maintenances[i]
 		what := "NodeMaintenance " + m.Namespace + "/" + m.Name
-		add(&m.CreationTimestamp, "", what, "Asked for by %s.", m.Spec.RequestorID)
+		add(&m.CreationTimestamp, "", what, "It was created for requestor %s.", m.Spec.RequestorID)
 		for _, c := range m.Status.Conditions {
-			add(&c.LastTransitionTime, "", what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+			add(&c.LastTransitionTime, "", what, "%s became %s. Its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		}
 		add(m.DeletionTimestamp, "", what, "It was deleted.")
 	}
@@ -171,7 +171,7 @@ func Timeline(s *observed.Snapshot, node, machine string) []Moment {
 			moments = append(moments, momentOf(e))
 		}
 	}
-	tell(moments, "the node's and maintenances' Events")
+	tell(moments, "the Events of the node and its maintenances")
 	tell(pods, "pods")
 	sortMoments(told)
 	return slices.Compact(told)
@@ -187,9 +187,9 @@ func addNode(n *corev1.Node, add addMoment) {
 		if c.Type == corev1.NodeReady {
 			step = map[corev1.ConditionStatus]string{corev1.ConditionTrue: "ready", corev1.ConditionFalse: "not ready", corev1.ConditionUnknown: "unknown"}[c.Status]
 		}
-		add(&c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+		add(&c.LastTransitionTime, step, what, "%s became %s. Its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			add(&c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time; it renewed its Lease for longer, as a rule.")
+			add(&c.LastHeartbeatTime, "", what, "The kubelet last reported its conditions. It usually renewed its Lease for longer.")
 		}
 	}
 	for _, taint := range n.Spec.Taints {
@@ -202,16 +202,16 @@ func addNode(n *corev1.Node, add addMoment) {
 		case corev1.TaintNodeNotReady:
 			step = "not ready"
 		}
-		add(taint.TimeAdded, step, what, "It got the taint %s:%s.", taint.Key, taint.Effect)
+		add(taint.TimeAdded, step, what, "Taint %s:%s was added.", taint.Key, taint.Effect)
 	}
-	add(parsed(n.Annotations[v1alpha1.AnnotationMaintenance]), "", what, "Its machine is kept since then while somebody works on it.")
+	add(parsed(n.Annotations[v1alpha1.AnnotationMaintenance]), "", what, "Its maintenance began. Its machine has been preserved since then.")
 	add(n.DeletionTimestamp, "node deleted", what, "It was deleted.")
 }
 
 func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 	what := "Machine " + m.Name
-	add(&m.CreationTimestamp, "created", what, "The machine was asked for.")
-	// While it is held, the time of its phase may be one that keeps machine-controller-manager from acting.
+	add(&m.CreationTimestamp, "created", what, "The Machine was created.")
+	// While the machine is held, the time of its phase may be set so that machine-controller-manager does not act.
 	record := preservation.ReadRecord(m)
 	if record == nil && m.Status.CurrentStatus.Phase != "" {
 		add(&m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{
@@ -226,19 +226,19 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		time       time.Time
 		step, text string
 	}{
-		{parsed(m.Annotations[v1alpha1.AnnotationFailedSince]).Time, "", "The timer was started that the machine missed."},
-		{notes.FailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
-		{notes.Spent.Kept.Since, "held", "People or the share began to have it preserved."},
-		{notes.Spent.Kept.Until, "", "Nobody kept it any more."},
-		{notes.Spent.Maintained.Since, "", "Maintenances are counted from here."},
-		{notes.Spent.Maintained.Until, "", "There was no maintenance any more."},
-		{notes.MaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
+		{parsed(m.Annotations[v1alpha1.AnnotationFailedSince]).Time, "", "The timeout began that the machine missed."},
+		{notes.FailsAt, "", "The deadline of the machine: it fails if it is not healthy by then."},
+		{notes.Spent.Kept.Since, "preserved", "Its preservation began (without maintenances and power cycles)."},
+		{notes.Spent.Kept.Until, "", "It was no longer preserved."},
+		{notes.Spent.Maintained.Since, "", "Its time under maintenance began to count."},
+		{notes.Spent.Maintained.Until, "", "It was no longer under maintenance."},
+		{notes.MaintenanceOver, "", "The maintenance of its node ended. The node has some time to become healthy."},
 		{notes.Spent.Released, "released", "Its preservation ended."},
 	} {
 		add(new(metav1.NewTime(noted.time)), noted.step, what, "%s", noted.text)
 	}
 	if record != nil {
-		add(new(metav1.NewTime(record.Expiry())), "kept until", what, "Its preservation ends, if nobody changes that.")
+		add(new(metav1.NewTime(record.Expiry())), "expires", what, "Its preservation expires, unless somebody changes that.")
 	}
 	add(m.DeletionTimestamp, "terminating", what, "It was deleted.")
 }
@@ -257,10 +257,10 @@ func momentsOfPod(pod *corev1.Pod) []Moment {
 			moments = append(moments, Moment{Time: t.UTC(), What: what, Text: text})
 		}
 	}
-	add(pod.Status.StartTime, "The kubelet took it on.")
+	add(pod.Status.StartTime, "The kubelet started it.")
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			add(&c.LastTransitionTime, "It is to go: "+because(c.Reason, c.Message))
+			add(&c.LastTransitionTime, "It is disrupted: "+because(c.Reason, c.Message))
 		}
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -271,9 +271,9 @@ func momentsOfPod(pod *corev1.Pod) []Moment {
 		}
 	}
 	if pod.DeletionTimestamp != nil {
-		// It is when its time to end is over.
+		// The deletion timestamp is the end of its grace period.
 		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
-		add(new(metav1.NewTime(pod.DeletionTimestamp.Add(-grace))), fmt.Sprintf("It was deleted, with %s to end.", grace))
+		add(new(metav1.NewTime(pod.DeletionTimestamp.Add(-grace))), fmt.Sprintf("It was deleted with a grace period of %s.", grace))
 	}
 	return moments
 }
@@ -319,12 +319,12 @@ func sortMoments(moments []Moment) {
 // clockTime returns a time as the index shows it: UTC, to the second.
 func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-// markdown escapes what others wrote, so that it is neither a picture, nor a link, nor the next column.
+// markdown escapes text of others, so that it makes no image, link or column.
 var markdown = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", "&", "&amp;", "[", `\[`, "`", "\\`", "*", `\*`, "#", `\#`)
 
 func shown(text string) string { return markdown.Replace(line(text)) }
 
-// index returns what a bundle says, in plain words.
+// index returns the summary of a bundle.
 func index(b *Bundle, manifest *Manifest) []byte {
 	var out strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
@@ -340,7 +340,7 @@ func index(b *Bundle, manifest *Manifest) []byte {
 	p("Gathered at %s UTC by %s. All times are in UTC.", clockTime(manifest.Time), shown(manifest.Tool))
 
 	s := &b.Snapshot
-	p("\n## As it was then\n")
+	p("\n## State when it was gathered\n")
 	state(s, b.Node, b.Machine, p)
 
 	moments := Timeline(s, b.Node, b.Machine)
@@ -361,10 +361,10 @@ func index(b *Bundle, manifest *Manifest) []byte {
 		}
 	}
 	if len(seen) == 0 {
-		p("Nothing is known of what happened.")
+		p("It is not known what happened.")
 	}
 	if len(seen) > 0 {
-		p("\n\"First\" is as far as is known: Events live for an hour, as a rule, and a condition tells its last change only.")
+		p("\n\"First\" is the first time that is known: Events usually live for an hour, and a condition only shows its last change.")
 	}
 	table := func(moments []Moment) {
 		p("| time | what | happened |\n| --- | --- | --- |")
@@ -377,13 +377,13 @@ func index(b *Bundle, manifest *Manifest) []byte {
 		}
 	}
 	if len(due) > 0 {
-		p("\n## What is due\n")
+		p("\n## What is still to come\n")
 		table(due)
 	}
 	p("\n## Timeline\n")
 	table(past)
 
-	p("\n## What could not be had\n")
+	p("\n## What could not be gathered\n")
 	for _, missing := range manifest.Missing {
 		p("- %s: %s", shown(missing.What()), shown(missing.Reason))
 	}
@@ -408,7 +408,7 @@ func index(b *Bundle, manifest *Manifest) []byte {
 	return []byte(out.String())
 }
 
-// state tells how the node and the machine are.
+// state says how the node and the machine were.
 func state(s *observed.Snapshot, node, machine string, p func(string, ...any)) {
 	found := false
 	for i := range s.Shoot.Nodes {
@@ -423,18 +423,18 @@ func state(s *observed.Snapshot, node, machine string, p func(string, ...any)) {
 			}
 		}
 		if request, ok := n.Annotations[v1alpha1.AnnotationPreserve]; ok {
-			p("- The node asks to be preserved: \"%s\".", shown(request))
+			p("- Request on the node: "+v1alpha1.AnnotationPreserve+"=\"%s\".", shown(request))
 		}
 		for _, taint := range n.Spec.Taints {
 			p("- Taint %s:%s", shown(taint.Key), shown(string(taint.Effect)))
 		}
-		p("- Pods on it: %d. Volumes attached to it: %d.", len(s.Shoot.Pods), len(s.Shoot.VolumeAttachments))
+		p("- Pods on the node: %d. Volumes attached to it: %d.", len(s.Shoot.Pods), len(s.Shoot.VolumeAttachments))
 	}
 	if !found && node != "" {
-		p("- Of the node itself nothing is known.")
+		p("- The node is not known.")
 	}
 	if s.Seed == nil {
-		p("- Of the machine nothing is known: that needs access to the seed.")
+		p("- The machine is not known: that needs access to the seed.")
 		return
 	}
 	for i := range s.Seed.Machines {
@@ -448,14 +448,14 @@ func state(s *observed.Snapshot, node, machine string, p func(string, ...any)) {
 			p("- The machine is %s.", shown(cmp.Or(string(phase), "in no phase yet")))
 		case record.Expiry().IsZero():
 			p("- The machine is %s.", shown(record.Phase(phase)))
-			p("- It is kept because of \"%s\", until a time that cannot be read.", shown(record.Cause()))
+			p("- It is preserved (cause \"%s\") until an unreadable time.", shown(record.Cause()))
 		default:
 			p("- The machine is %s.", shown(record.Phase(phase)))
-			p("- It is kept because of \"%s\".", shown(record.Cause()))
-			p("- It is kept until %s.", clockTime(record.Expiry()))
+			p("- It is preserved (cause \"%s\").", shown(record.Cause()))
+			p("- It is preserved until %s.", clockTime(record.Expiry()))
 		}
 		if d := m.Status.LastOperation.Description; d != "" {
-			p("- The last operation on it: %s", shown(d))
+			p("- The last operation on the machine: %s", shown(d))
 		}
 	}
 }

@@ -53,8 +53,8 @@ var _ = Describe("The timeline", func() {
 			change(&m)
 			end := preservation.ReadRecord(&m).Expiry().Format(time.DateTime)
 			Expect(index(change)).To(And(
-				ContainSubstring("- It is kept until "+end+".\n"),
-				ContainSubstring("| "+end+" | Machine m-1 | **kept until** "),
+				ContainSubstring("- It is preserved until "+end+".\n"),
+				ContainSubstring("| "+end+" | Machine m-1 | **expires** "),
 			))
 		}
 	})
@@ -64,19 +64,19 @@ var _ = Describe("The timeline", func() {
 			m.Annotations[v1alpha1.AnnotationCause] = "maintenance"
 			m.Annotations[builder.NoteClaims] = "maintenance=2026-07-01T12:00:00Z,now=2026-07-01T13:20:00Z"
 			m.Annotations[v1alpha1.AnnotationPhase], m.Status.CurrentStatus.Phase = "Running:Preserved", "Unknown"
-		})).To(And(ContainSubstring("- The machine is Unknown:Preserved.\n"), ContainSubstring("- It is kept because of \"now\".\n")))
+		})).To(And(ContainSubstring("- The machine is Unknown:Preserved.\n"), ContainSubstring("- It is preserved (cause \"now\").\n")))
 	})
 
 	It("should not tell the end of what machine-controller-manager preserves by itself", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) {
 			m.Annotations, m.Status.CurrentStatus.Phase = nil, "Running"
 			m.Status.CurrentStatus.PreserveExpiryTime = new(at(300))
-		})).To(And(ContainSubstring("- The machine is Running.\n"), Not(ContainSubstring("kept until **"))))
+		})).To(And(ContainSubstring("- The machine is Running.\n"), Not(ContainSubstring("expires **"))))
 	})
 
 	It("should say that an end cannot be read", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationExpiryTime] = "tomorrow" })).
-			To(ContainSubstring(`- It is kept because of "auto", until a time that cannot be read.`))
+			To(ContainSubstring(`- It is preserved (cause "auto") until an unreadable time.`))
 	})
 
 	It("P13, M12: should tell since when a machine was kept, and until when", func() {
@@ -86,14 +86,14 @@ var _ = Describe("The timeline", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) {
 			m.Annotations[builder.NotePreservedSince], m.Annotations[builder.NoteMaintainedSince] = span(19), span(30)
 		})).To(And(
-			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **held** People or the share began to have it preserved. |\n"),
-			ContainSubstring("| 2026-07-01 10:29:00 | Machine m-1 | Nobody kept it any more. |\n"),
-			ContainSubstring("| 2026-07-01 10:30:00 | Machine m-1 | Maintenances are counted from here. |\n"),
-			ContainSubstring("| 2026-07-01 10:40:00 | Machine m-1 | There was no maintenance any more. |\n"),
+			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **preserved** Its preservation began (without maintenances and power cycles). |\n"),
+			ContainSubstring("| 2026-07-01 10:29:00 | Machine m-1 | It was no longer preserved. |\n"),
+			ContainSubstring("| 2026-07-01 10:30:00 | Machine m-1 | Its time under maintenance began to count. |\n"),
+			ContainSubstring("| 2026-07-01 10:40:00 | Machine m-1 | It was no longer under maintenance. |\n"),
 		))
 		Expect(index(func(m *machinev1alpha1.Machine) {
 			m.Annotations[builder.NoteMaintainedSince] = at(30).UTC().Format(time.RFC3339)
-		})).To(And(ContainSubstring("Maintenances are counted from here."), Not(ContainSubstring("any more"))))
+		})).To(And(ContainSubstring("Its time under maintenance began to count."), Not(ContainSubstring("no longer under maintenance"))))
 	})
 
 	It("should know the reasons of our own Events", func() {

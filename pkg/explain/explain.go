@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain says in sentences why a machine is kept, or is not, and what a drain of its node would do. What is decided it
-// asks the domain, with what is known at a time and with what somebody might change of it.
+// Package explain says in sentences why a machine is preserved or not, and what a drain of its node would do. It decides nothing: it runs
+// the domain on what is known at a time, and on what somebody might change of that.
 package explain
 
 import (
@@ -27,11 +27,11 @@ import (
 // Topic is what a sentence is about.
 type Topic string
 
-// The topics in the order in which they are told.
+// The topics, in the order in which they are shown.
 const (
-	// Why a machine is kept, or is not.
+	// Why a machine is preserved or not.
 	Why Topic = "Why"
-	// Until when it is kept.
+	// Until when it is preserved.
 	Until Topic = "Until"
 	// Drain is what the drain of its node waits for.
 	Drain Topic = "Drain"
@@ -47,14 +47,14 @@ var Topics = []Topic{Why, Until, Drain, Change, Unknown}
 // Sentence says one thing.
 type Sentence struct {
 	Topic Topic `json:"topic"`
-	// Rule is the id of the rule that it rests on; empty for none.
+	// Rule is the id of the rule behind it; empty for none.
 	Rule string `json:"rule,omitempty"`
 	Text string `json:"text"`
 }
 
-// Explain says why the machine of a node is kept, or is not, until when, what the drain of the node waits for, and what would
-// change that. It needs the node, and its Events and maintenances; with the seed, all nodes of its MachineDeployment. A machine
-// without a node is found by its own name. It returns an error if there is nothing of that name.
+// Explain says why the machine of a node is preserved or not, until when, what the drain of the node waits for, and what would change
+// that. The snapshot must have the node, its Events and its maintenances; with the seed, all nodes of its MachineDeployment. A machine
+// without a node is found by its own name. It is an error if nothing has that name.
 func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: now}}
 	found, err := e.find()
@@ -81,7 +81,7 @@ func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, 
 	return e.sentences, nil
 }
 
-// noNode is why nothing is said of a node.
+// noNode is the error for a node that does not exist or is not known.
 func noNode(known *observed.Snapshot, name string) error {
 	if unknown := known.Unknown(observed.WhatNode); len(unknown) > 0 {
 		return fmt.Errorf("node %q is not known: %s", name, printable(unknown[0].Reason))
@@ -114,7 +114,7 @@ func (e *explanation) find() (bool, error) {
 		if e.node == nil {
 			return false, noNode(e.snapshot, e.name)
 		}
-		e.say(Unknown, "", "What is in the seed: the machine and its phase, the share of its pool and who has it, whether the pool is being updated, and whether operators forbid to keep it. Operators pass --seed-namespace.")
+		e.say(Unknown, "", "What is in the seed: the machine and its phase, the places of its pool and which machines have them, whether the pool is being updated, and whether operators forbid preserving the machine. Operators pass --seed-namespace.")
 		return false, nil
 	}
 	machine := seed.Machine(e.name)
@@ -122,23 +122,23 @@ func (e *explanation) find() (bool, error) {
 		if e.node == nil {
 			return false, fmt.Errorf("neither node nor machine %q exists", e.name)
 		}
-		e.say(Unknown, "", "The machine: none in namespace %s has this node.", seed.Namespace)
+		e.say(Unknown, "", "The machine: no machine in namespace %s has this node.", seed.Namespace)
 		return false, nil
 	}
 	if e.deployment = facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
-		e.say(Unknown, "", "The MachineDeployment of machine %s, without which nothing is decided on it.", machine.Name)
+		e.say(Unknown, "", "The MachineDeployment of machine %s. Without it, nothing is decided on the machine.", machine.Name)
 		return false, nil
 	}
 
 	settings, err := settingsOf(seed.Controller)
 	if seed.Controller == nil {
-		e.say(Unknown, "", "How the preservation controller is configured: its defaults are assumed.")
+		e.say(Unknown, "", "The configuration of the preservation controller: its defaults are assumed.")
 	}
 	if err != nil {
-		e.say(Unknown, "", "Some arguments of the preservation controller, whose defaults are assumed: %s.", printable(err.Error()))
+		e.say(Unknown, "", "Some arguments of the preservation controller: their defaults are assumed, because %s.", printable(err.Error()))
 	}
 	group := settings.group.Of(e.deployment)
-	// Who has the places is not known: the share is not, then.
+	// If other machines are not known, it is not known how many places are free: then the share is taken as unknown.
 	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
 		group.Share, e.world.placeUnknown = nil, true
 	}
@@ -184,11 +184,11 @@ func (e *explanation) controlled() bool {
 		return true
 	}
 	machine := e.world.member().Machine
-	e.say(Why, "", "No preservation controller runs beside machine-controller-manager in namespace %s: nobody keeps machine %s when it fails.", machine.Namespace, machine.Name)
+	e.say(Why, "", "Machine %[2]s is not preserved, because no preservation controller runs beside machine-controller-manager in namespace %[1]s. When it fails, it is replaced.", machine.Namespace, machine.Name)
 	if record := preservation.ReadRecord(machine); record != nil {
-		e.say(Until, "P10", "It was kept before. That ends by itself at %s.", e.at(record.Expiry()))
+		e.say(Until, "P10", "It was preserved before. That ends automatically at %s.", e.at(record.Expiry()))
 	}
-	e.say(Change, "", "The extension machine-preservation in the Shoot's spec.extensions, or an operator who looks why it is not injected.")
+	e.say(Change, "", "To preserve machines, enable the extension machine-preservation in spec.extensions of the Shoot. If it is enabled, find out why the preservation controller is not injected.")
 	return false
 }
 
@@ -204,7 +204,9 @@ func (e *explanation) explainMachine() {
 	e.share(d, told)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
-		e.drain(e.node, d.Target, &timeouts.Drain)
+		if !e.released(d) {
+			e.drain(e.node, d.Target, &timeouts.Drain)
+		}
 		e.worked(e.node)
 	}
 	e.dryRun(d.Machine)
@@ -216,7 +218,7 @@ func (e *explanation) explainMachine() {
 	}
 }
 
-// why says whether the machine is kept, and why.
+// why says whether the machine is preserved, and why.
 func (e *explanation) why(d preservation.Decision) {
 	var (
 		machine = d.Machine
@@ -225,39 +227,39 @@ func (e *explanation) why(d preservation.Decision) {
 	)
 	switch {
 	case machine.DeletionTimestamp != nil:
-		e.say(Why, preservation.RuleDeleted, "Machine %s is not kept: it is being deleted since %s.", machine.Name, e.at(machine.DeletionTimestamp.Time))
+		e.say(Why, preservation.RuleDeleted, "Machine %s is not preserved, because its deletion began at %s.", machine.Name, e.at(machine.DeletionTimestamp.Time))
 	case d.Target != nil && d.Target.Provisional:
-		e.say(Why, preservation.RuleMargin, "Machine %s is held as it is about to fail at %s. Nothing has failed yet. If it does, it is kept as %s.", machine.Name, e.at(d.Target.FailsAt), preservation.WhyBegun(d.Target.Cause()).Text)
+		e.say(Why, preservation.RuleMargin, "Machine %s has not failed yet. It is held until its deadline at %s. If it fails then, it is preserved because %s.", machine.Name, e.at(d.Target.FailsAt), preservation.WhyBegun(d.Target.Cause()).Text)
 	case d.Target != nil:
-		e.say(Why, "", "Machine %s is kept. It is %s.", machine.Name, d.Target.Phase(phase))
+		e.say(Why, "", "Machine %s is preserved. It is %s.", machine.Name, d.Target.Phase(phase))
 		if d.Rule != "" {
 			e.say(Why, d.Rule, "Just now: %s.", d.Why.Text)
 		}
 		for _, claim := range d.Target.Claims {
 			if claim.Tentative {
-				e.say(Why, preservation.RuleFail, "If it fails at %s, the share keeps it until %s as well.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
+				e.say(Why, preservation.RuleFail, "If it fails at %s, it also takes a place, which preserves it until %s.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
 				continue
 			}
 			if why := preservation.WhyBegun(claim.Cause); !why.IsZero() {
-				e.say(Why, why.Rule, "It is kept as %s (cause %s).", why.Text, claim.Cause)
+				e.say(Why, why.Rule, "It is preserved because %s (cause %s).", why.Text, claim.Cause)
 			} else {
-				e.say(Unknown, "", "Cause %q, for which the controller says that it keeps the machine: it is of another version than this kubectl preserve.", printable(claim.Cause))
+				e.say(Unknown, "", "Cause %q of the preservation: the preservation controller has another version than this kubectl preserve.", printable(claim.Cause))
 			}
 		}
 	case e.placeUnknown(d):
-		e.say(Why, preservation.RuleShareUsedUp, "Machine %s failed. Whether its MachineDeployment has a place left for it is not known.", machine.Name)
+		e.say(Why, preservation.RuleShareUsedUp, "Machine %s failed. It is not known whether its MachineDeployment has a free place for it.", machine.Name)
 	case d.Current != nil:
-		e.say(Why, d.Rule, "Machine %s is being let go of as %s.", machine.Name, d.Why.Text)
+		e.say(Why, d.Rule, "Machine %s is being released because %s.", machine.Name, d.Why.Text)
 	case d.Verdict == preservation.Ignored:
-		e.say(Why, d.Why.Rule, "Machine %s is not kept as %s.", machine.Name, d.Why.Text)
+		e.say(Why, d.Why.Rule, "Machine %s is not preserved because %s.", machine.Name, d.Why.Text)
 	case !d.Why.IsZero() && (d.Verdict == preservation.Refused || failing):
-		e.say(Why, d.Why.Rule, "Machine %s failed and is not kept as %s.", machine.Name, d.Why.Text)
+		e.say(Why, d.Why.Rule, "Machine %s failed and is not preserved because %s.", machine.Name, d.Why.Text)
 	case !d.Why.IsZero():
-		e.say(Why, d.Why.Rule, "Machine %s is not kept, and will not be when it fails, as %s.", machine.Name, d.Why.Text)
+		e.say(Why, d.Why.Rule, "Machine %s is not preserved, and will not be when it fails, because %s.", machine.Name, d.Why.Text)
 	case !d.Deadline.IsZero():
-		e.say(Why, "", "Machine %s is not kept: it is %s, and has not failed yet.", machine.Name, phase)
+		e.say(Why, "", "Machine %s is not preserved: it is %s, and has not failed yet.", machine.Name, phase)
 	default:
-		e.say(Why, "", "Machine %s is not kept: it is %s and has not failed.", machine.Name, phase)
+		e.say(Why, "", "Machine %s is not preserved: it is %s and has not failed.", machine.Name, phase)
 	}
 	if record := d.Target; record != nil && !record.FailedSince.IsZero() && record.Failed {
 		e.say(Why, preservation.RuleFail, "It failed at %s.", e.at(record.FailedAt(machine, e.world.group.Timeouts)))
@@ -267,7 +269,12 @@ func (e *explanation) why(d preservation.Decision) {
 	}
 }
 
-// requests says what a person asks for, and what of it does not count.
+// released says that the preservation of the machine ends now: what its node still shows is about to go.
+func (e *explanation) released(d preservation.Decision) bool {
+	return d.Current != nil && d.Target == nil && d.Rule != "" && !e.placeUnknown(d)
+}
+
+// requests says what is requested, and which requests are ignored.
 func (e *explanation) requests(request preservation.Request, machine *machinev1alpha1.Machine) {
 	carrier := "Machine"
 	if request.OnNode {
@@ -275,15 +282,15 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 	}
 	switch {
 	case request.Invalid != "":
-		e.say(Why, "R3", "Annotation %s=%s of the %s counts for nothing. Valid are %s, %s, %s and %s.", v1alpha1.AnnotationPreserve, printable(request.Invalid), carrier,
+		e.say(Why, "R3", "Annotation %s=%s of the %s is ignored because it is not valid. Valid values: %s, %s, %s and %s.", v1alpha1.AnnotationPreserve, printable(request.Invalid), carrier,
 			v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	case request.Spent != "":
-		e.say(Why, "P14", "Annotation %s=%s of the %s has had its time. It counts when it is another one.", v1alpha1.AnnotationPreserve, request.Spent, carrier)
+		e.say(Why, "P14", "Annotation %s=%s of the %s is ignored because its preservation has ended and the shoot did not allow to delete it. To request again, set another value.", v1alpha1.AnnotationPreserve, request.Spent, carrier)
 	case request.Templated:
-		e.say(Why, "R2", "Annotation %s=%s is that of the pool: it comes back when it is changed on the Node.", v1alpha1.AnnotationPreserve, request.Value)
+		e.say(Why, "R2", "Annotation %s=%s is set by the pool: it comes back when somebody changes it on the Node.", v1alpha1.AnnotationPreserve, request.Value)
 	case request.Value != "":
 		e.say(Why, "R1", "Annotation %s=%s of the %s %s.", v1alpha1.AnnotationPreserve, request.Value, carrier, map[string]string{
-			v1alpha1.RequestNow: "asks to keep it", v1alpha1.RequestWhenFailed: "asks to keep it when it fails", v1alpha1.RequestFalse: "forbids to keep it",
+			v1alpha1.RequestNow: "requests to preserve it", v1alpha1.RequestWhenFailed: "requests to preserve it when it fails", v1alpha1.RequestFalse: "forbids preserving it",
 		}[request.Value])
 	}
 	if request.InvalidTimeout != "" {
@@ -291,11 +298,11 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 		if machine != nil {
 			limit = fmt.Sprintf(" from %s to %s", brief.Duration(v1alpha1.MinMachinePreserveTimeout), brief.Duration(e.world.group.MaxTimeout))
 		}
-		e.say(Why, "R5", "Annotation %s=%s of the %s counts for nothing. Valid is a duration%s, 36h for example.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
+		e.say(Why, "R5", "Annotation %s=%s of the %s is ignored because it is not valid. Valid is a duration%s, for example 36h.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
 	}
 }
 
-// until says until when a machine is kept, and what happens then.
+// until says until when a machine is preserved, and what happens then.
 func (e *explanation) until(d preservation.Decision) {
 	e.untilThen(d.Target.Expiry())
 	var ends []string
@@ -305,25 +312,29 @@ func (e *explanation) until(d preservation.Decision) {
 		}
 	}
 	if len(ends) > 1 {
-		e.say(Until, preservation.RuleClaims, "Each reason has its own end: %s.", strings.Join(ends, ", "))
+		e.say(Until, preservation.RuleClaims, "Each cause has its own expiry: %s.", strings.Join(ends, ", "))
 	}
 	if since := d.Target.Since; !since.IsZero() {
-		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, because it has been kept since %s. An operator who edits its expiry does. The count begins anew when the machine has been healthy, kept by nobody and not asked for with now, for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
+		e.say(Until, preservation.RuleMaxTimeout, "No request preserves it beyond %s, because it has been preserved since %s. An operator can do that by editing its expiry. The time is counted anew once the machine has been healthy, not preserved and without request now for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
 	}
 }
 
 func (e *explanation) untilThen(expiry time.Time) {
 	then := e.world.settled()
 	then.now = expiry
-	if ended := then.decide(); ended.Rule != "" {
-		e.say(Until, e.ruleOf(ended), "It is kept until %s. Then it is %s.", e.at(expiry), e.outcome(then, ended))
-	} else {
-		e.say(Until, "", "It is kept until %s at least.", e.at(expiry))
+	ended := then.decide()
+	switch {
+	case ended.Rule == "":
+		e.say(Until, "", "It is preserved until %s at least.", e.at(expiry))
+	case ended.Target == nil && then.failing(ended) && !e.world.failed(e.world.decide()): // it may be healthy by then
+		e.say(Until, e.ruleOf(ended), "It is preserved until %s. Then it is released because %s: it is replaced if it has failed by then.", e.at(expiry), ended.Why.Text)
+	default:
+		e.say(Until, e.ruleOf(ended), "It is preserved until %s. Then it is %s.", e.at(expiry), e.outcome(then, ended))
 	}
 }
 
-// share says how much of the share of the MachineDeployment is used, and by whom, where what is decided hangs on that, or what
-// will be.
+// share says how many places the MachineDeployment has and which machines take them, if the decision depends on that, now or when the
+// machine fails.
 func (e *explanation) share(d, told preservation.Decision) {
 	share := e.world.group.Share
 	hangs := func(d preservation.Decision) bool {
@@ -340,21 +351,25 @@ func (e *explanation) share(d, told preservation.Decision) {
 		}
 	}
 	slices.Sort(names)
-	used := "none is taken"
+	used := "None is taken"
 	if len(names) > 0 {
-		are := "is"
-		if len(names) > 1 {
-			are = "are"
-		}
-		used = fmt.Sprintf("%d %s taken: %s", len(names), are, strings.Join(names, ", "))
+		used = "Taken by " + strings.Join(names, ", ")
 	}
-	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has a share of %d, of which %s.", e.deployment.Name, *share, used)
+	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has %s. %s.", e.deployment.Name, places(*share), used)
 }
 
-// drain says what the drain of a node is waiting for. Target is nil where it is not known, or not kept.
+// places says how many places there are.
+func places(n int32) string {
+	if n == 1 {
+		return "1 place"
+	}
+	return fmt.Sprintf("%d places", n)
+}
+
+// drain says what the drain of a node waits for. Target is nil if the machine is not known, or not preserved.
 func (e *explanation) drain(node *corev1.Node, target *preservation.Record, timeout *time.Duration) {
 	c := preservation.PreservedCondition(node)
-	if c == nil || c.Status != corev1.ConditionTrue {
+	if c == nil || c.Status != corev1.ConditionTrue || target != nil && !target.Failed { // of a machine that is healthy again, the drain is over
 		return
 	}
 	said := strings.TrimSpace(strings.TrimPrefix(preservation.ReadCondition(c).Drain, machinev1alpha1.PreservedNodeDrainSuccessful))
@@ -368,31 +383,31 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	case v1alpha1.ReasonDrainBlocked:
 		e.say(Drain, "P7", "Evictions are refused.%s", said)
 	case v1alpha1.ReasonPodsKept:
-		e.say(Drain, "P7", "The drain timeout has passed, and pods with volumes are kept while the node does not answer.%s They are deleted once it answers, or where the pool's forceDeletePodsWithVolumes allows that.", said)
+		e.say(Drain, "P7", "The drain timeout has passed. Pods with volumes stay because the node does not answer.%s They are deleted when the node answers, or if the pool sets forceDeletePodsWithVolumes.", said)
 		return
 	case v1alpha1.ReasonDrained:
-		e.say(Drain, "P7", "Nothing is left to be evicted.")
+		e.say(Drain, "P7", "The node is drained.")
 		return
 	case v1alpha1.ReasonPreserved:
 		if target != nil && target.Failed && !target.Drains() {
-			rule := preservation.RuleMaintenance
+			rule, while := preservation.RuleMaintenance, "the node is under maintenance"
 			if slices.ContainsFunc(target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseRemediation }) {
-				rule = preservation.RuleRemediation
+				rule, while = preservation.RuleRemediation, "its host is power-cycled"
 			}
-			e.say(Drain, rule, "Its pods stay while somebody works on it.")
+			e.say(Drain, rule, "Its pods stay while %s.", while)
 		}
 		forced = false
 	case machinev1alpha1.PreservedByMCM, machinev1alpha1.PreservedByUser: // until the preservation controller has looked
 		forced = false
 	default:
-		e.say(Unknown, "", "Reason %q of condition %s: the controller is of another version than this kubectl preserve. It is kept all the same.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
+		e.say(Unknown, "", "Reason %q of condition %s: the preservation controller has another version than this kubectl preserve. The machine is preserved.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
 		forced = false
 	}
 	except := ""
 	if !facts.IsReady(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
-		except = ", but for pods with volumes while the node does not answer"
+		except = ", except pods with volumes while the node does not answer"
 		if e.deployment == nil {
-			except += ", unless its pool has forceDeletePodsWithVolumes"
+			except += " (they are too if its pool sets forceDeletePodsWithVolumes)"
 		}
 	}
 	_, tainted := preservation.TaintedSince(node)
@@ -400,9 +415,9 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	case !forced || !tainted:
 	case timeout != nil && target != nil:
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
-		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
+		e.say(Drain, "P7", "The drain began at %s. Pods that are left at %s are deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", brief.Duration(facts.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "Pods that are left after the drain timeout (%s unless its pool sets another) are deleted by force%s.", brief.Duration(facts.DefaultTimeouts.Drain), except)
 	}
 }
 
@@ -426,7 +441,7 @@ func (e *explanation) worked(node *corev1.Node) {
 	}
 }
 
-// dryRun says when the host would have been power-cycled (X9). What is on the Machine is also in an Event of the node, for an hour.
+// dryRun says when the host would have been power-cycled (X9). The Machine says it, and for an hour an Event of the node.
 func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 	var at time.Time
 	if machine != nil {
@@ -439,7 +454,7 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 		}
 	}
 	if !at.IsZero() {
-		e.say(Why, "X9", "Its host would have been power-cycled at %s. It was not, because powerCycle.automatic of its pool is DryRun.", e.at(at))
+		e.say(Why, "X9", "Its host would have been power-cycled at %s if powerCycle.automatic of its pool were true. It is DryRun.", e.at(at))
 	}
 }
 
@@ -448,7 +463,7 @@ func (e *explanation) at(t time.Time) string { return at(t, e.world.now) }
 // at tells a time, and how far away it is.
 func at(t, now time.Time) string {
 	if t.IsZero() {
-		return "a time that cannot be read"
+		return "an unreadable time"
 	}
 	stamp := t.UTC().Format(time.RFC3339)
 	switch left := t.Sub(now); {

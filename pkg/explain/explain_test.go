@@ -102,7 +102,7 @@ func (s situation) snapshot(holder string) *observed.Snapshot {
 	}
 	if s.told.note != "" {
 		snapshot.Shoot.Events = []eventsv1.Event{
-			event("Node", "m", told{"MachinePreserved", "AskedFor", "Machine is Running:Preserved until 2026-03-01T00:00:00Z as it was asked for (cause now)"}, now.Add(-10*time.Hour)),
+			event("Node", "m", told{"MachinePreserved", "AskedFor", "Machine is Running:Preserved until 2026-03-01T00:00:00Z because it was requested (cause now)"}, now.Add(-10*time.Hour)),
 			event("Node", "m", s.told, now.Add(-time.Hour)),
 			event("Node", "m", told{"PreservedNodeDrained", "Drain", "not of the preservation"}, now),
 			event("Node", "other", told{"MachinePreserved", "AskedFor", "not of this node"}, now),
@@ -157,9 +157,9 @@ var (
 // situations are those that the explanation is looked at in.
 var situations = map[string]situation{
 	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
-		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as the machine failed (cause auto)"}},
+		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because the machine failed (cause auto)"}},
 	"refused": {machine: failed, node: deadly, other: held("auto"),
-		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced as the share of its MachineDeployment is used up"}},
+		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced because no place of its pool in its zone is free"}},
 	"forbidden":       {machine: []MachineOption{Annotation(v1alpha1.AnnotationForbidden, "true")}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")}},
 	"invalid-request": {node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "yes\x1b[31m"), NodeAnnotation(v1alpha1.AnnotationTimeout, "2 days")}},
 	"rollout":         {machine: failed, node: append([]NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed")}, deadly...), updated: true},
@@ -188,7 +188,7 @@ var situations = map[string]situation{
 		}},
 	"no-extension": {machine: failed, node: deadly, noSidecar: true},
 	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
-		told: told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"}},
+		told: told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because it is in quarantine (cause quarantine)"}},
 
 	"ordinary": {},
 	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("now", "Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
@@ -225,7 +225,7 @@ var _ = Describe("Explain", func() {
 					said(Why, d.Rule, d.Why.Text)
 				case d.Verdict != preservation.Untold:
 					Expect(d.Why.Rule).NotTo(BeEmpty())
-					said(Why, d.Why.Rule, "not kept as "+d.Why.Text)
+					said(Why, d.Why.Rule, "not preserved because "+d.Why.Text)
 				case !d.Why.IsZero():
 					Expect(d.Why.Rule).NotTo(BeEmpty())
 					said(Why, d.Why.Rule, d.Why.Text)
@@ -233,15 +233,15 @@ var _ = Describe("Explain", func() {
 				if d.Target != nil {
 					for _, claim := range d.Target.Claims {
 						if why := preservation.WhyBegun(claim.Cause); claim.Tentative {
-							said(Why, preservation.RuleFail, "the share keeps it")
+							said(Why, preservation.RuleFail, "it also takes a place")
 						} else if !why.IsZero() {
 							said(Why, why.Rule, why.Text, claim.Cause)
 						}
 					}
-					Expect(Text(sentences)).To(ContainSubstring("kept until " + d.Target.Expiry().Format(time.RFC3339)))
+					Expect(Text(sentences)).To(ContainSubstring("preserved until " + d.Target.Expiry().Format(time.RFC3339)))
 				}
 				if d.Request.Invalid != "" {
-					said(Why, "R3", "counts for nothing")
+					said(Why, "R3", "is ignored because it is not valid")
 				}
 			})
 		}
@@ -263,7 +263,7 @@ var _ = Describe("Explain", func() {
 		s.Shoot.Nodes = []corev1.Node{*Node("m", NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), NodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"))}
 		sentences, err := Explain(s, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sentences).To(ContainElement(And(HaveField("Rule", "M12"), HaveField("Text", HavePrefix("The machine of node m is kept as somebody works on it.")))))
+		Expect(sentences).To(ContainElement(And(HaveField("Rule", "M12"), HaveField("Text", HavePrefix("The machine of node m is preserved because its node is under maintenance.")))))
 		Expect(sentences).NotTo(ContainElement(HaveField("Topic", Change)))
 	})
 
@@ -282,11 +282,11 @@ var _ = Describe("Explain", func() {
 		snapshot.Seed = nil
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Rule", ""), HaveField("Text", HaveSuffix("the controller said: "+by.note+".")))))
+		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Rule", ""), HaveField("Text", And(HavePrefix("Event at "), HaveSuffix(": "+by.note+"."))))))
 		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring("quarantine (cause"))))
 	},
-		Entry("an older one", told{"MachinePreserved", "Preserve", "Machine is Failed:Preserved as the machine failed (cause quarantine)"}),
-		Entry("a newer one", told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved as it is so (cause quarantine)"}),
+		Entry("an older one", told{"MachinePreserved", "Preserve", "Machine is Failed:Preserved because the machine failed (cause quarantine)"}),
+		Entry("a newer one", told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved because it is so (cause quarantine)"}),
 	)
 
 	DescribeTable("P11: should know by the condition why a machine is kept", func(told, text string, opts ...NodeOption) {
@@ -304,10 +304,10 @@ var _ = Describe("Explain", func() {
 		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Text", text))))
 		Expect(sentences).NotTo(ContainElement(HaveField("Text", HavePrefix("Just now:"))))
 	},
-		Entry("an operator asked for it, which the node does not show", " (cause now, reason AskedFor).", "It is kept because it was asked for (cause now)."),
+		Entry("an operator asked for it, which the node does not show", " (cause now, reason AskedFor).", "It is preserved because it was requested (cause now)."),
 		Entry("it was asked for in case it fails, and the node carries the hold", " (cause when-failed, reason AskedInCase).",
-			"It is kept because it was asked for in case the machine fails (cause when-failed).", NodeAnnotation(v1alpha1.AnnotationPreserve, "now")),
-		Entry("nobody asked for it", " (cause auto, reason MachineFailed).", "It is kept because the machine failed (cause auto)."),
+			"It is preserved because it was requested in case the machine fails (cause when-failed).", NodeAnnotation(v1alpha1.AnnotationPreserve, "now")),
+		Entry("nobody asked for it", " (cause auto, reason MachineFailed).", "It is preserved because the machine failed (cause auto)."),
 	)
 
 	It("should say nothing that a terminal obeys", func() {

@@ -28,23 +28,23 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
+// MissingBudgets names the PodDisruptionBudgets of a namespace that could not be read.
 func MissingBudgets(namespace string) observed.Thing {
 	return observed.Thing("PodDisruptionBudgets of namespace " + namespace)
 }
 
 // ForecastOptions say what to assume.
 type ForecastOptions struct {
-	// Timeout is the drain timeout. 0 stands for the machine's, or 2h where it is not known.
+	// Timeout is the drain timeout. 0 stands for the machine's, or 2h if that is not known.
 	Timeout time.Duration
-	// NotAnswering assumes that the node does not answer, whether or not it does.
+	// NotAnswering assumes that the node does not answer.
 	NotAnswering bool
 }
 
-// Forecast is what drains of a node would do with the pods that are on it.
+// Forecast is what drains of a node would do with its pods.
 type Forecast struct {
 	Drains []DrainForecast `json:"drains"`
-	// Notes say what was assumed, and what is not known.
+	// Notes say what is assumed, and what is not known.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -57,9 +57,9 @@ type DrainForecast struct {
 	End string `json:"end"`
 }
 
-// ForecastStep is what would be done with a pod, and what comes of it.
+// ForecastStep is what would be done with a pod, and its outcome.
 type ForecastStep struct {
-	// After is how long after the begin of the drain; nil for a pod that nothing is done with.
+	// After is the time since the start of the drain; nil for a pod that nothing is done with.
 	After   *metav1.Duration `json:"after,omitempty"`
 	Pod     string           `json:"pod"`
 	Action  string           `json:"action"`
@@ -68,11 +68,11 @@ type ForecastStep struct {
 	Obstacles []string `json:"obstacles,omitempty"`
 }
 
-// DrainForecastOf says what a drain of a node would do that begins now, or what one will that has begun: that of a failed
-// machine (P7), and that of an update which drain strategies help (D5), where the seed says that there are any. A pod that may be
-// evicted is assumed to go within its grace period if the node answers, a budget that allows no disruption to stay so, and one
-// that allows some to allow others once those are replaced. It needs the node, its pods, and the PodDisruptionBudgets of their
-// namespaces; with the seed, the machine's MachineDeployment.
+// DrainForecastOf says what a drain of a node would do if it began now, or what the drain that has begun will do: the drain of a failed
+// machine (P7), and the drain of an update with drain strategies (D5), if the seed has any. It assumes that a pod that may be evicted
+// stops within its grace period if the node answers, that a budget without allowed disruptions stays so, and that a budget with some
+// allows more as its pods are replaced. The snapshot must have the node, its pods, and the PodDisruptionBudgets of their namespaces; with
+// the seed, the machine's MachineDeployment.
 func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
 	node := known.Shoot.Node(name)
 	if node == nil {
@@ -99,9 +99,9 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		}
 	} else {
 		if options.Timeout == 0 {
-			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", brief.Duration(timeout))
+			forecast.note("The drain timeout of the pool is only known in the seed: %s is assumed. Pass --timeout to assume another.", brief.Duration(timeout))
 		}
-		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
+		forecast.note("Drain strategies and forceDeletePodsWithVolumes are only known in the Shoot's providerConfig and in the seed: neither is assumed to be set.")
 	}
 	if _, tainted := preservation.TaintedSince(node); tainted {
 		began = preservation.DrainBegan(node, failed, now)
@@ -110,22 +110,22 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		if ahead := *record; !ahead.Drains() {
 			ahead.Failed = true
 			if !ahead.Drains() {
-				forecast.note("There is no drain of a failed machine while somebody works on it, or its host is power-cycled, as now.")
+				forecast.note("The node is not drained now, because it is under maintenance or its host is power-cycled.")
 			}
 		}
 	}
 	if err != nil {
-		forecast.note("Some arguments of the preservation controller could not be read, and their defaults are assumed: %s.", printable(err.Error()))
+		forecast.note("Some arguments of the preservation controller could not be read: their defaults are assumed, because %s.", printable(err.Error()))
 	}
 
 	for _, missing := range known.Missing {
 		switch {
 		case missing.Thing == observed.WhatPods && missing.Partial:
-			forecast.note("The rest of the pods is not known, and not told of: %s.", printable(missing.Reason))
+			forecast.note("The other pods of the node are not known and not listed: %s.", printable(missing.Reason))
 		case missing.Thing == observed.WhatPods:
 			return nil, fmt.Errorf("the %s are not known: %s", missing.What(), printable(missing.Reason))
 		case missing.Thing == observed.WhatController:
-			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What(), printable(missing.Reason))
+			forecast.note("The %s are not known: no drain strategies are assumed. %s", missing.What(), printable(missing.Reason))
 		}
 	}
 
@@ -159,9 +159,9 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		update.stays = drain.Pod.Belongs
 		update.ignores = strategies.Ignores
 		forecast.Drains = append(forecast.Drains, update.run(name))
-		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", brief.Duration(timeout))
+		forecast.note("Pods that an update's drain leaves after %s are deleted by force by machine-controller-manager.", brief.Duration(timeout))
 	}
-	forecast.note("A pod is assumed to stop within its grace period where the node answers, a budget that allows no disruption to go on so, and one that allows some to allow others as pods are replaced.")
+	forecast.note("Assumptions: pods stop within their grace period if the node answers; a budget that allows no disruptions still allows none later; a budget that allows some allows more as pods are replaced.")
 	return forecast, nil
 }
 
@@ -169,7 +169,7 @@ func (f *Forecast) note(format string, args ...any) {
 	f.Notes = append(f.Notes, fmt.Sprintf(format, args...))
 }
 
-// simulation is a drain that is gone through in advance.
+// simulation runs a drain in advance.
 type simulation struct {
 	title, rule string
 	snapshot    *observed.Snapshot
@@ -177,10 +177,10 @@ type simulation struct {
 	answers     bool
 	// force says that pods with volumes are deleted by force from a node that does not answer.
 	force bool
-	// named says that the stages have names that people know.
+	// named says that people know the names of the stages.
 	named      bool
 	began, now time.Time
-	// stays says that a pod stays with its node, ignores that nothing is done with those of a namespace.
+	// stays says that a pod stays with its node, ignores that nothing is done with the pods of a namespace.
 	stays   func(drain.Pod) bool
 	ignores func(namespace string) bool
 
@@ -189,11 +189,11 @@ type simulation struct {
 	steps   []ForecastStep
 }
 
-// simulatedPod is a pod as it would be.
+// simulatedPod is a pod at some time of the simulation.
 type simulatedPod struct {
 	drain.Pod
 	object *corev1.Pod
-	// goesAt is when it is gone if nothing else is done; zero for never.
+	// goesAt is when it is gone if nothing more is done; zero for never.
 	goesAt time.Time
 	// verb is what was done last.
 	verb drain.Verb
@@ -220,7 +220,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// load takes the pods of the node and what is known of budgets.
+// load reads the pods of the node and their budgets.
 func (s *simulation) load(node string) {
 	s.budgets = drain.Budgets{}
 	for i := range s.snapshot.Shoot.Pods {
@@ -235,7 +235,7 @@ func (s *simulation) load(node string) {
 		}
 		if s.ignores != nil && s.ignores(pod.Namespace) {
 			pod.Ignored = true
-			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"namespace is ignored by the drain strategies"}})
+			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"the drain strategies ignore its namespace"}})
 		}
 		pod.AtRisk = pod.Volumes && !s.answers && !s.force
 		if !pod.GraceEnds.IsZero() && s.answers && len(pod.Finalizers) == 0 && pod.GraceEnds.After(s.now) {
@@ -259,7 +259,7 @@ func (s *simulation) whyStays(p drain.Pod) string {
 	case p.Mirror:
 		return "the node itself runs it"
 	case p.DaemonSet != "" && !p.Finished && s.rule == "P7":
-		return "DaemonSet " + p.DaemonSet + ", if there still is one: if not, it is drained, too"
+		return "DaemonSet " + p.DaemonSet + " (if that no longer exists, the pod is drained)"
 	case p.DaemonSet != "" && !p.Finished:
 		return "DaemonSet " + p.DaemonSet
 	}
@@ -269,19 +269,19 @@ func (s *simulation) whyStays(p drain.Pod) string {
 // unknown returns why the budgets of a namespace are not known, empty if they are.
 func (s *simulation) unknown(namespace string) string {
 	for _, missing := range s.snapshot.Unknown(MissingBudgets(namespace), observed.WhatBudgets) {
-		return cmp.Or(missing.Reason, "nobody says why")
+		return cmp.Or(missing.Reason, "no reason is given")
 	}
 	return ""
 }
 
-// play goes from one look at the pods to the next until there is nothing to look for, and returns how it ends.
+// play goes from one look at the pods to the next until nothing more happens, and returns how it ends.
 func (s *simulation) play() string {
 	at := s.now
 	for {
 		s.pods = slices.DeleteFunc(s.pods, func(p *simulatedPod) bool { return !p.goesAt.IsZero() && !p.goesAt.After(at) })
 		if len(s.pods) == 0 {
 			if at.Equal(s.now) && len(s.steps) == 0 {
-				return "There is nothing to drain."
+				return "The node has no pods to drain."
 			}
 			return fmt.Sprintf("The node is drained %s after the drain began.", s.after(at))
 		}
@@ -305,13 +305,13 @@ func (s *simulation) play() string {
 				names = append(names, p.Key())
 			}
 			slices.Sort(names)
-			return fmt.Sprintf("The node is not drained: left are %s.", strings.Join(names, ", "))
+			return fmt.Sprintf("The node does not get drained, because these pods stay: %s.", strings.Join(names, ", "))
 		}
 		at = next
 	}
 }
 
-// act does to a pod what is planned, and notes it if it is news.
+// act does to a pod what is planned, and notes it if it is new.
 func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 	news := p.verb != action.Verb && !p.Ignored
 	p.verb = action.Verb
@@ -324,7 +324,7 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 		s.terminating(p, &step)
 	case drain.Keep:
 		step.Action, step.Outcome = "none", "stays"
-		step.Obstacles = []string{"volume on a node that does not answer: the VM may still write to it"}
+		step.Obstacles = []string{"it has volumes, the node does not answer, and the VM may still write to them"}
 	case drain.Evict:
 		step.Action = "evict"
 		refused, obstacles := s.refused(p.object)
@@ -372,7 +372,7 @@ func (s *simulation) stepsOf(p *simulatedPod) []ForecastStep {
 	return steps
 }
 
-// terminating says what becomes of a pod that was asked to go.
+// terminating says what becomes of a pod that is terminating.
 func (s *simulation) terminating(p *simulatedPod, step *ForecastStep) {
 	switch {
 	case len(p.Finalizers) > 0:
@@ -389,14 +389,14 @@ func (s *simulation) terminating(p *simulatedPod, step *ForecastStep) {
 	}
 }
 
-// losses are what a pod takes with it.
+// losses are what is lost with a pod.
 func losses(p drain.Pod) []string {
 	var losses []string
 	if !p.Managed {
-		losses = append(losses, "no controller: nobody starts it again")
+		losses = append(losses, "no controller starts it again")
 	}
 	if p.EmptyDir {
-		losses = append(losses, "emptyDir data are lost")
+		losses = append(losses, "the data of its emptyDir are lost")
 	}
 	return losses
 }
@@ -405,7 +405,7 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	return time.Duration(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)) * time.Second
 }
 
-// refused says whether the API server refuses to evict a pod, and what is to be said of its budgets.
+// refused says whether the API server refuses to evict a pod, and what its budgets allow.
 func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
 	if reason := s.unknown(pod.Namespace); reason != "" {
 		return false, []string{"its budgets are not known: " + printable(reason)}
@@ -429,13 +429,13 @@ func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
 	}
 	budget := selecting[0]
 	if len(selecting) > 1 {
-		return true, []string{fmt.Sprintf("budgets %s and %s select it both, which evictions do not work with", budget.Name, selecting[1].Name)}
+		return true, []string{fmt.Sprintf("budgets %s and %s both select it, which the eviction API refuses", budget.Name, selecting[1].Name)}
 	}
 	allowed := budget.Status.DisruptionsAllowed
 	switch {
 	case !isReady(pod) && (ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget) == policyv1.AlwaysAllow ||
 		budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy && budget.Status.DesiredHealthy > 0):
-		return false, []string{fmt.Sprintf("budget %s does not count it, as it is not ready", budget.Name)}
+		return false, []string{fmt.Sprintf("budget %s does not count it because it is not ready", budget.Name)}
 	case allowed <= 0:
 		return true, []string{fmt.Sprintf("budget %s allows 0 disruptions (%d healthy of %d wanted)", budget.Name, budget.Status.CurrentHealthy, budget.Status.DesiredHealthy)}
 	}
@@ -462,7 +462,7 @@ func (f *Forecast) String() string {
 		}
 		fmt.Fprintf(table, "%s [%s]\n", printable(d.Title), printable(d.Rule))
 		if len(d.Steps) > 0 {
-			fmt.Fprintln(table, "AFTER\tPOD\tACTION\tOUTCOME\tIN THE WAY, OR LOST")
+			fmt.Fprintln(table, "AFTER\tPOD\tACTION\tOUTCOME\tIN THE WAY OR LOST")
 		}
 		for _, step := range d.Steps {
 			after := "-"

@@ -150,7 +150,7 @@ var _ = Describe("DrainForecastOf", func() {
 	})
 
 	It("M12, X10: should say that nothing is drained while somebody works on the node", func() {
-		note := ContainElement(ContainSubstring("There is no drain of a failed machine while somebody works on it"))
+		note := ContainElement(ContainSubstring("The node is not drained now"))
 		for _, works := range []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, "2026-03-01T12:00:00Z"), Condition(v1alpha1.ConditionPowerCycle, corev1.ConditionTrue, "PoweringOff", "")} {
 			kept := Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-09T12:00:00Z.")
 			forecast, err := DrainForecastOf(shop(kept, works), "m", ForecastOptions{}, now)
@@ -173,7 +173,7 @@ var _ = Describe("DrainForecastOf", func() {
 		s.Shoot.PodDisruptionBudgets = nil
 		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(forecast.Notes).To(ContainElement("The rest of the pods is not known, and not told of: too many."))
+		Expect(forecast.Notes).To(ContainElement("The other pods of the node are not known and not listed: too many."))
 		Expect(forecast.Drains[0].Steps).To(ContainElement(And(HaveField("Pod", "shop/strict"), HaveField("Obstacles", ContainElement(ContainSubstring("too many"))))))
 	})
 

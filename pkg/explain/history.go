@@ -17,7 +17,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
-// Failure is an entry of the ledger. Whoever may write in the shoot may have forged it, or have left out anything.
+// Failure is an entry of the failure history. Those who may write it in the shoot may have forged it, or left out anything.
 type Failure struct {
 	Name   string                                 `json:"name"`
 	Spec   failuresv1alpha1.MachineFailureSpec    `json:"spec"`
@@ -32,7 +32,7 @@ func (f *Failure) Outcome() string {
 	return string(f.Status.Outcome)
 }
 
-// Filter says which failures are looked for. What is empty leaves out none.
+// Filter selects failures. Empty fields match all failures.
 type Filter struct {
 	// Name is that of a node or a machine.
 	Name               string
@@ -44,16 +44,16 @@ func (f Filter) matches(s *failuresv1alpha1.MachineFailureSpec) bool {
 		(f.Pool == "" || s.Pool == f.Pool) && (f.Host == "" || s.Host == f.Host) && (f.Reason == "" || strings.EqualFold(s.Reason, f.Reason))
 }
 
-// History is what failed when, and what of it more than once.
+// History is what failed when, and what failed more than once.
 type History struct {
 	Time metav1.Time `json:"time"`
-	// Failures are in the order in which they happened, the last one first.
+	// Failures are sorted by time, the last one first.
 	Failures []Failure `json:"failures"`
-	// Repeats begin with the most frequent one.
+	// Repeats are sorted by their count, the largest first.
 	Repeats []Repeat `json:"repeats"`
 }
 
-// HistoryOf returns what of the ledger is looked for.
+// HistoryOf returns the failures that a filter selects.
 func HistoryOf(ledger []failuresv1alpha1.MachineFailure, filter Filter, now time.Time) History {
 	h := History{Time: metav1.NewTime(now), Failures: []Failure{}}
 	for i := range ledger {
@@ -68,7 +68,7 @@ func HistoryOf(ledger []failuresv1alpha1.MachineFailure, filter Filter, now time
 	return h
 }
 
-// group is what failures have in common. What is empty does not matter.
+// group is what failures have in common. Empty fields do not matter.
 type group struct {
 	Machine string `json:"machine,omitempty"`
 	Host    string `json:"host,omitempty"`
@@ -94,7 +94,7 @@ func groupsOf(s *failuresv1alpha1.MachineFailureSpec) []group {
 	return groups
 }
 
-// String returns where, or with what, its failures were.
+// String returns where its failures were, or with which reason.
 func (g group) String() string {
 	var words []string
 	add := func(word, value string) {
@@ -109,11 +109,11 @@ func (g group) String() string {
 	return strings.Join(words, " ")
 }
 
-// Repeat is what failed more than once.
+// Repeat is a group with more than one failure.
 type Repeat struct {
 	group `json:",inline"`
 	Count int `json:"count"`
-	// First and Last are when it did. Failures without a time do not count for these.
+	// First and Last are the times of its first and last failure. Failures without a time do not count.
 	First metav1.Time `json:"first"`
 	Last  metav1.Time `json:"last"`
 }
@@ -154,7 +154,7 @@ func (r *Repeat) add(at metav1.Time) {
 	}
 }
 
-// Say says how often it failed, and within which time.
+// Say says how many failures there were, and within which time.
 func (r *Repeat) Say(these string) string {
 	text := fmt.Sprintf("%d %s %s", r.Count, these, r.group)
 	if !r.First.Equal(&r.Last) {
@@ -163,7 +163,7 @@ func (r *Repeat) Say(these string) string {
 	return brief.Printable(text)
 }
 
-// within returns a time in words that is not shorter.
+// within returns a duration in words, rounded up.
 func within(d time.Duration) string {
 	for _, unit := range []struct {
 		length time.Duration

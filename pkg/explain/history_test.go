@@ -156,15 +156,15 @@ var _ = Describe("The page on a failure", func() {
 
 		node := Node("ip-1")
 		node.CreationTimestamp = metav1.NewTime(now.Add(-2 * time.Hour))
-		Expect(page(ledger, thereNow(*node), "m")).To(ContainSubstring("Node ip-1 is there."))
+		Expect(page(ledger, thereNow(*node), "m")).To(ContainSubstring("Node ip-1 exists."))
 		node.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
-		Expect(page(ledger, thereNow(*node), "m")).To(And(ContainSubstring("Another machine has its name, or its node's: 'kubectl preserve explain ip-1'"), Not(ContainSubstring("Node ip-1 is there"))))
+		Expect(page(ledger, thereNow(*node), "m")).To(And(ContainSubstring("another machine has its name or its node's name: 'kubectl preserve explain ip-1'"), Not(ContainSubstring("Node ip-1 exists"))))
 		ledger.Entries[0].Status.Outcome = failuresv1alpha1.OutcomeRecovered
-		Expect(page(ledger, thereNow(*node), "ip-1")).To(ContainSubstring("Node ip-1 is there."))
+		Expect(page(ledger, thereNow(*node), "ip-1")).To(ContainSubstring("Node ip-1 exists."))
 
 		known := situation{}.known()
 		ledger.Entries[0].Spec.Machine, ledger.Entries[0].Spec.Node = "former", "m"
-		Expect(page(ledger, known, "m")).To(ContainSubstring("Another machine has its name"))
+		Expect(page(ledger, known, "m")).To(ContainSubstring("another machine has its name"))
 	})
 
 	DescribeTable("should say what is not known", func(missing error, node bool, unknown, want string) {
@@ -186,13 +186,13 @@ var _ = Describe("The page on a failure", func() {
 		Entry("the ledger, of a node that is there", errDenied, true, "", "What is not known\n  Whether it failed before: ask for ClusterRole view.\n"),
 		Entry("the ledger, of one that is not", errDenied, false, "", `node "m" does not exist, and ask for ClusterRole view`),
 		Entry("the ledger and the node", errDenied, false, "nodes are forbidden", `node "m" is not known: nodes are forbidden, and ask for ClusterRole view`),
-		Entry("a name", nil, false, "", `node "m" does not exist, and the ledger has no failure of it: see 'kubectl preserve history' for those that it has`),
+		Entry("a name", nil, false, "", `node "m" does not exist, and the failure history has no failure of it: 'kubectl preserve history' shows all failures`),
 	)
 
 	It("should tell of a machine that is gone though nodes cannot be read", func() {
 		known := thereNow()
 		known.Missing = []observed.Missing{{Thing: observed.WhatNode, Reason: "nodes are forbidden"}}
-		Expect(page(Ledger{Entries: failures()}, known, "m")).To(And(ContainSubstring("KernelDeadlock"), ContainSubstring(`What is there now: node "m" is not known: nodes are forbidden.`)))
+		Expect(page(Ledger{Entries: failures()}, known, "m")).To(And(ContainSubstring("KernelDeadlock"), ContainSubstring(`Whether the machine still exists: node "m" is not known: nodes are forbidden.`)))
 	})
 
 	It("should put no name into a command that a shell takes for more", func() {

@@ -26,7 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// The topics of a page, in the order in which they are told. What is not known comes after them.
+// The topics of a page, in the order in which they are shown. Unknown comes last.
 const (
 	topicShort  Topic = "In short"
 	topicThere  Topic = "What was there"
@@ -37,13 +37,13 @@ const (
 
 var pageTopics = []Topic{topicShort, topicThere, topicBefore, topicNow, topicNext, Unknown}
 
-// maxPods is how many pods are named.
+// maxPods is how many pods are named at most.
 const maxPods = 10
 
-// Ledger is what the shoot says of failures.
+// Ledger is the failure history of a shoot.
 type Ledger struct {
 	Entries []failuresv1alpha1.MachineFailure
-	// Missing says why they are not known, and what to do; nil if they are.
+	// Missing says why the entries are not known, and what to do; nil if they are known.
 	Missing error
 }
 
@@ -53,7 +53,7 @@ type Moment struct {
 	Text string      `json:"text"`
 }
 
-// Page is what there is to know of why a machine failed.
+// Page says why a machine failed.
 type Page struct {
 	Time metav1.Time `json:"time"`
 	Name string      `json:"name"`
@@ -70,7 +70,7 @@ type Page struct {
 	node, machine string
 }
 
-// NodeOf returns the name under which there may be a node of what has a name: that of the machine that failed, or the name itself.
+// NodeOf returns the name of the node of a machine that failed, and for any other name the name itself.
 func (l *Ledger) NodeOf(name string) string {
 	if f := l.last(name); f != nil && f.Spec.Machine == name && f.Spec.Node != "" {
 		return f.Spec.Node
@@ -86,8 +86,8 @@ func (l *Ledger) last(name string) *Failure {
 	return nil
 }
 
-// PageOf tells why the machine of a name, or of the node of that name, failed. It returns an error if nothing is known of it. What is
-// there now is what Explain needs; there may be nothing.
+// PageOf says why the machine with a name, or with the node of that name, failed. It returns an error if nothing is known of it. The
+// snapshot has what Explain needs; it may be empty.
 func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time) (*Page, error) {
 	p := &Page{Time: metav1.NewTime(now), Name: name, Failure: ledger.last(name), Timeline: []Moment{}, Repeats: []Repeat{}, known: known,
 		node: word(name, "NODE"), machine: word(name, "MACHINE")}
@@ -96,11 +96,11 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 	case p.Failure == nil && err != nil && ledger.Missing != nil:
 		return nil, fmt.Errorf("%w, and %w", err, ledger.Missing)
 	case p.Failure == nil && err != nil:
-		return nil, fmt.Errorf("%w, and the ledger has no failure of it: see 'kubectl preserve history' for those that it has", err)
+		return nil, fmt.Errorf("%w, and the failure history has no failure of it: 'kubectl preserve history' shows all failures", err)
 	case ledger.Missing != nil:
 		p.say(Unknown, "Whether it failed before: %s.", ledger.Missing.Error())
 	case p.Failure == nil:
-		p.say(topicShort, "The ledger has no failure of %s: none was seen, it was too long ago (the ledger has the last 200), or it was before the ledger began.", name)
+		p.say(topicShort, "The failure history has no failure of %s: none was seen, it was too long ago (the history has the last 200 failures), or it was before the history began.", name)
 	}
 	if p.Failure != nil {
 		s := &p.Failure.Spec
@@ -116,31 +116,31 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 	return p, nil
 }
 
-// say says something of which others may have written a part: that can be printed, and is in one line.
+// say adds a sentence. Others may have written a part of it: it is made printable, in one line.
 func (p *Page) say(topic Topic, format string, args ...any) {
 	p.Sentences = append(p.Sentences, Sentence{Topic: topic, Text: brief.Printable(fmt.Sprintf(format, args...))})
 }
 
 func (p *Page) at(t metav1.Time) string { return at(t.Time, p.Time.Time) }
 
-// happened puts something into the timeline, unless nobody knows when it was.
+// happened adds something to the timeline if its time is known.
 func (p *Page) happened(t metav1.Time, format string, args ...any) {
 	if !t.IsZero() {
 		p.Timeline = append(p.Timeline, Moment{Time: t, Text: brief.Printable(fmt.Sprintf(format, args...))})
 	}
 }
 
-// reasons are those that are not the type of a condition.
+// reasons are the reasons of failures that are not the type of a condition.
 var reasons = map[string]struct{ words, next string }{
 	facts.ReasonNeverJoined: {"it never joined the cluster",
-		"It never joined: does its image boot, and does it reach the API server (routes, firewalls, proxies)? Its console tells, which the infrastructure has. Operators see the machine's Events in the seed."},
+		"It never joined. Check whether its image boots and whether it reaches the API server (routes, firewalls, proxies): its console at the infrastructure shows that. Operators see the Events of the machine in the seed."},
 	facts.ReasonNodeGone: {"its node was deleted",
-		"Its Node was deleted while the machine was there: the audit log of the shoot says by whom."},
+		"Its Node was deleted while the machine existed. The audit log of the shoot says who deleted it."},
 	failure.ReasonPowerCycled: {"its host was power-cycled",
-		"Its host was powered off and on: the journal of the boot before it (journalctl -b -1 on the node) says why it hung."},
-	facts.ReasonInPlaceUpdateFailed: {"its update in place failed",
-		"Its update in place failed: the journal of gardener-node-agent on the node says why."},
-	facts.ReasonUnknown: {"nobody saw why", ""},
+		"Its host was powered off and on. The journal of the boot before that (journalctl -b -1 on the node) may say why it hung."},
+	facts.ReasonInPlaceUpdateFailed: {"its in-place update failed",
+		"Its in-place update failed. The journal of gardener-node-agent on the node says why."},
+	facts.ReasonUnknown: {"the reason is not known", ""},
 }
 
 func (p *Page) short() {
@@ -159,7 +159,7 @@ func (p *Page) short() {
 	if known := reasons[s.Reason].words; known != "" {
 		why = known
 	} else if s.Reason == "" {
-		why = "its entry does not say why"
+		why = "the failure history does not say why"
 	}
 	p.say(topicShort, "Machine %s%s failed at %s: %s.", named(s.Machine), in, p.at(s.FailedAt), why)
 	if c := s.Condition; c != nil {
@@ -168,7 +168,7 @@ func (p *Page) short() {
 	p.say(topicShort, "It was %s.", decided(&s.Decision))
 	status := p.Failure.Status
 	if status == nil {
-		p.say(topicShort, "How that ends is not known yet.")
+		p.say(topicShort, "How it ends is not known yet.")
 		return
 	}
 	if status.PowerCycled {
@@ -177,7 +177,7 @@ func (p *Page) short() {
 	p.say(topicShort, "%s", ended(status, " at "+p.at(status.EndedAt)))
 }
 
-// named returns what of a text of others can be printed, or that it is missing.
+// named returns a text of others made printable, or words that say that it is missing.
 func named(text string) string {
 	if text = brief.Printable(text); text == "" {
 		return "without a name"
@@ -200,12 +200,12 @@ func conditionText(c *failuresv1alpha1.BadCondition) string {
 func sentence(text string) string { return strings.TrimSuffix(strings.TrimSpace(text), ".") }
 
 func decided(d *failuresv1alpha1.Decision) string {
-	text := "not kept"
+	text := "not preserved"
 	if d.Kept {
-		text = "kept"
+		text = "preserved"
 	}
 	if why := sentence(d.Text); why != "" {
-		text += ", because " + why
+		text += " because " + why
 	}
 	if d.Kept && d.Cause != "" {
 		text += " (cause " + d.Cause + ")"
@@ -213,7 +213,7 @@ func decided(d *failuresv1alpha1.Decision) string {
 	return text
 }
 
-// ended says how it ended, and why.
+// ended says how the failure ended, and why.
 func ended(status *failuresv1alpha1.MachineFailureStatus, at string) string {
 	text := "It ended as " + string(status.Outcome)
 	switch status.Outcome {
@@ -222,11 +222,11 @@ func ended(status *failuresv1alpha1.MachineFailureStatus, at string) string {
 	case failuresv1alpha1.OutcomeReplaced:
 		text = "It was replaced"
 	case failuresv1alpha1.OutcomeDeleted:
-		text = "It was deleted, and not because it had failed"
+		text = "It was deleted, but not because it failed"
 	}
 	text += at
-	if why := sentence(status.Text); why != "" {
-		text += ", because " + why
+	if why := sentence(status.Text); why != "" && status.Reason != preservation.WhyDeleted.ID {
+		text += " because " + why
 	}
 	return text + "."
 }
@@ -236,15 +236,15 @@ func (p *Page) timeline() {
 	if c := s.Condition; c != nil {
 		p.happened(c.Since, "Condition %s.", conditionText(c))
 	}
-	began := "It was first seen unhealthy, and the time began to run that it had to recover."
+	began := "It became unhealthy, and its health timeout began."
 	switch s.Reason {
 	case facts.ReasonNeverJoined:
-		began = "It was created, and the time began to run that it had to join."
+		began = "It was created, and its creation timeout began."
 	case failure.ReasonPowerCycled:
 		began = "The power cycle of its host began."
 	}
 	p.happened(s.FailedSince, "%s", began)
-	p.happened(s.FailedAt, "It had failed. It was %s.", decided(&s.Decision))
+	p.happened(s.FailedAt, "It failed. It was %s.", decided(&s.Decision))
 	if status := p.Failure.Status; status != nil {
 		p.happened(status.EndedAt, "%s", ended(status, ""))
 	}
@@ -271,12 +271,15 @@ func (p *Page) wasThere() {
 		}
 		pods = append(pods, text)
 	}
-	many := fmt.Sprintf("%d", len(pods))
-	if s.MorePods {
+	many := fmt.Sprintf("%d pods", len(pods))
+	switch {
+	case s.MorePods:
 		many = "more than " + many
+	case len(pods) == 1:
+		many = "1 pod"
 	}
 	if len(pods) > 0 {
-		p.say(topicThere, "Its node had %s pods: %s.", many, strings.Join(brief.First(pods, maxPods), ", "))
+		p.say(topicThere, "Its node had %s: %s.", many, strings.Join(brief.First(pods, maxPods), ", "))
 	}
 }
 
@@ -284,18 +287,18 @@ func (p *Page) before(ledger Ledger) {
 	all := HistoryOf(ledger.Entries, Filter{}, p.Time.Time)
 	mine := groupsOf(&p.Failure.Spec)
 	for _, r := range all.Repeats {
-		// That there is more than one failure in a pool says nothing.
+		// Several failures in a pool for different reasons say nothing.
 		if slices.Contains(mine, r.group) && (r.Pool == "" || r.Reason != "") {
 			p.Repeats = append(p.Repeats, r)
-			p.say(topicBefore, "%s, with this one.", r.Say("failures"))
+			p.say(topicBefore, "%s, including this one.", r.Say("failures"))
 		}
 	}
 	if len(p.Repeats) == 0 {
-		p.say(topicBefore, "No failure like it is in the ledger: none of this machine, none on its host, and none with this reason in its pool.")
+		p.say(topicBefore, "The failure history has no other failure of this machine, on its host, or with this reason in its pool.")
 	}
 }
 
-// now says what is there now, and returns whether that is the machine.
+// now says what exists now, and returns whether that is the machine.
 func (p *Page) now(node string) (bool, error) {
 	name := node
 	var machine *machinev1alpha1.Machine
@@ -310,16 +313,16 @@ func (p *Page) now(node string) (bool, error) {
 	case err != nil && p.Failure == nil:
 		return false, err
 	case err != nil && len(p.known.Unknown(observed.WhatNode)) > 0:
-		p.say(Unknown, "What is there now: %s.", err)
+		p.say(Unknown, "Whether the machine still exists: %s.", err)
 		return false, nil
 	case err != nil && p.known.Seed == nil && p.Failure.Status == nil:
-		p.say(topicNow, "It has no node (%s). Whether the machine is still there is known in the seed only: operators pass --seed-namespace.", err)
+		p.say(topicNow, "It has no node (%s). Whether the machine still exists is only known in the seed: operators pass --seed-namespace.", err)
 		return false, nil
 	case err != nil:
 		p.say(topicNow, "It is gone: %s.", err)
 		return false, nil
 	case p.isAnother(found, machine):
-		p.say(topicNow, "Another machine has its name, or its node's: 'kubectl preserve explain %s' tells of that.", word(name, "NODE"))
+		p.say(topicNow, "The machine is gone, and another machine has its name or its node's name: 'kubectl preserve explain %s' explains that one.", word(name, "NODE"))
 		return false, nil
 	}
 	if found != nil {
@@ -338,7 +341,7 @@ func (p *Page) now(node string) (bool, error) {
 func (p *Page) ready(node *corev1.Node) {
 	c := v1alpha1.ConditionOf(node, corev1.NodeReady)
 	if c == nil {
-		p.say(topicNow, "Node %s is there, without a condition Ready.", node.Name)
+		p.say(topicNow, "Node %s exists, without a condition Ready.", node.Name)
 		return
 	}
 	text := named(string(c.Status))
@@ -348,10 +351,10 @@ func (p *Page) ready(node *corev1.Node) {
 	if message := sentence(c.Message); message != "" {
 		text += ": " + message
 	}
-	p.say(topicNow, "Node %s is there. Condition Ready is %s.", node.Name, text)
+	p.say(topicNow, "Node %s exists. Its condition Ready is %s.", node.Name, text)
 }
 
-// told puts what the controller told of the machine into the timeline.
+// told puts the Events of the preservation controller about the machine into the timeline.
 func (p *Page) told(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	e := &explanation{snapshot: p.known, node: node}
 	var notes []string
@@ -361,11 +364,11 @@ func (p *Page) told(node *corev1.Node, machine *machinev1alpha1.Machine) {
 			continue
 		}
 		notes = append(notes, event.Note)
-		p.happened(at, "The controller said: %s.", sentence(event.Note))
+		p.happened(at, "Event: %s.", sentence(event.Note))
 	}
 }
 
-// isAnother says that what is there is not the machine that failed: that is gone, and its name is another one's, or its node's is.
+// isAnother says that the machine that failed is gone, and another machine has its name or its node's name.
 func (p *Page) isAnother(node *corev1.Node, machine *machinev1alpha1.Machine) bool {
 	f := p.Failure
 	switch {
@@ -378,34 +381,34 @@ func (p *Page) isAnother(node *corev1.Node, machine *machinev1alpha1.Machine) bo
 	return gone && node != nil && f.Spec.FailedAt.Before(&node.CreationTimestamp)
 }
 
-// keepNext says how the next one is kept, by the reason for which this one was not.
+// keepNext says how the next failed machine is preserved, by the reason for which this one was not.
 var keepNext = map[string]string{
 	preservation.WhyNoPlace.ID:        raiseShare,
 	preservation.WhyShareUsedUp.ID:    raiseShare,
 	preservation.WhyShareLowered.ID:   raiseShare,
 	preservation.WhyFailedAgain.ID:    raiseShare,
 	preservation.WhyNewFailure.ID:     raiseShare,
-	preservation.WhyNoShare.ID:        "So that failed machines of its pool are kept, set autoPreserveFailedMax in the Shoot. A single one is asked for with 'kubectl preserve when-failed NODE'.",
-	preservation.WhyDenied.ID:         "Its node had " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". 'kubectl preserve release NODE' takes that off a node.",
-	preservation.WhyUpdating.ID:       "No failed machine is kept while its pool is updated: the next one is kept when the update is over.",
-	preservation.WhyForbidden.ID:      "Operators forbid to keep it: ask them.",
-	preservation.WhyKeptForTooLong.ID: "No machine is kept for longer than operators allow: gather evidence of the next one while it is kept.",
-	preservation.WhyFailedTooEarly.ID: "It failed faster than it could be held. Tell your operators, if that happens again.",
+	preservation.WhyNoShare.ID:        "To preserve failed machines of its pool, set autoPreserveFailedMax of the pool in the Shoot. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
+	preservation.WhyDenied.ID:         "Its node had annotation " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". To remove it from a node, use 'kubectl preserve release NODE'.",
+	preservation.WhyUpdating.ID:       "No failed machine is preserved while its pool is being updated. Failed machines are preserved again after the update.",
+	preservation.WhyForbidden.ID:      "Operators forbid preserving it: ask them why.",
+	preservation.WhyKeptForTooLong.ID: "No machine is preserved for longer than operators allow. Gather evidence of the next one while it is preserved.",
+	preservation.WhyFailedTooEarly.ID: "It failed before it could be preserved. Tell your operators if this happens again.",
 }
 
-const raiseShare = "So that more failed machines of its pool are kept, raise autoPreserveFailedMax in the Shoot. A single one is asked for with 'kubectl preserve when-failed NODE'."
+const raiseShare = "To preserve more failed machines of its pool, raise autoPreserveFailedMax of the pool in the Shoot. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'."
 
-// next says what to look at.
+// next says what to look at next.
 func (p *Page) next(there bool) {
 	if there {
-		p.say(topicNext, "It is there: 'kubectl preserve evidence %s' gathers what is known of it into a file. 'kubectl preserve explain %s' says what would change how long it is kept.", p.node, p.node)
+		p.say(topicNext, "It still exists. 'kubectl preserve evidence %s' gathers evidence of it into a file. 'kubectl preserve explain %s' says what would change how long it is preserved.", p.node, p.node)
 	}
 	f := p.Failure
 	if f == nil {
 		return
 	}
 	if f.Status != nil && f.Status.Evidence != "" {
-		p.say(topicNext, "Evidence of it was stored, as %s: 'kubectl preserve evidence %s --stored' writes it into a file, if you are bound to Role %s in namespace %s.",
+		p.say(topicNext, "Evidence of it was stored as %s. 'kubectl preserve evidence %s --stored' writes it into a file. This needs Role %s in namespace %s.",
 			f.Status.Evidence, p.machine, retention.ShootViewer, retention.ShootNamespace)
 	}
 	if text := p.byReason(); text != "" {
@@ -416,7 +419,7 @@ func (p *Page) next(there bool) {
 		case r.Host != "":
 			p.say(topicNext, "Its host has failed %d times: tell your operators. 'kubectl preserve history --host %s' shows when.", r.Count, word(r.Host, "HOST"))
 		case r.Reason != "" && r.Pool != "":
-			p.say(topicNext, "What do those have in common that failed like it, a version, a zone, a workload? 'kubectl preserve history --pool %s --reason %s -o wide' shows them.", word(r.Pool, "POOL"), word(r.Reason, "REASON"))
+			p.say(topicNext, "Look for what the machines with the same failure have in common: a version, a zone, a workload. 'kubectl preserve history --pool %s --reason %s -o wide' shows them.", word(r.Pool, "POOL"), word(r.Reason, "REASON"))
 		}
 	}
 	if text := keepNext[f.Spec.Decision.Reason]; text != "" && !f.Spec.Decision.Kept {
@@ -433,18 +436,18 @@ func (p *Page) byReason() string {
 	switch corev1.NodeConditionType(s.Reason) {
 	case corev1.NodeReady:
 		if s.Condition != nil && s.Condition.Status == corev1.ConditionFalse {
-			return "The kubelet itself said that it was not ready: look at what it said, then at the container runtime and the network plugin of the node."
+			return "The kubelet reported that it was not ready. Look at its message, then at the container runtime and the network plugin of the node."
 		}
-		return "The kubelet fell silent: did the node run out of memory, hang, or lose its network? Look at the pods that it had, and at whether others failed at that time ('kubectl preserve history')."
+		return "The kubelet stopped reporting: the node may have run out of memory, hung, or lost its network. Look at its pods, and whether other machines failed at that time ('kubectl preserve history')."
 	case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-		return "Its pods took more than the node had: look at their requests and limits."
+		return "Its pods used more than the node had. Look at their requests and limits."
 	case "":
 		return ""
 	}
-	return "Condition " + s.Reason + " comes from what watches the node, such as the node-problem-detector: its message above says what that saw."
+	return "Condition " + s.Reason + " comes from a component that watches the node, for example the node-problem-detector. Its message above says what it saw."
 }
 
-// forCommand is what can be put into a command as it is: an entry may have been forged so that somebody copies what it says.
+// forCommand matches what a command can contain as it is: an entry may be forged so that somebody copies a command from it.
 var forCommand = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // word returns a name for a command, or a placeholder.
@@ -455,7 +458,7 @@ func word(name, placeholder string) string {
 	return placeholder
 }
 
-// String returns the page as people read it: the timeline after what is short.
+// String returns the page as people read it: the timeline follows the summary.
 func (p *Page) String() string {
 	var b strings.Builder
 	after := 0

@@ -34,7 +34,7 @@ var _ = Describe("The controller's settings", func() {
 		s.args = []string{"--holder=magic", "--drain-ignored-namespace-pattern=(", "--drain-strategies"}
 		sentences, err := Explain(s.snapshot("health-timer"), "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(Text(sentences)).To(And(ContainSubstring(`--holder="magic" is not known`), ContainSubstring("--drain-ignored-namespace-pattern"), ContainSubstring("Machine m is kept")))
+		Expect(Text(sentences)).To(And(ContainSubstring(`--holder="magic" is not known`), ContainSubstring("--drain-ignored-namespace-pattern"), ContainSubstring("Machine m is preserved")))
 	})
 
 	It("should be assumed where they are not known, by what the machines show", func() {
@@ -44,7 +44,7 @@ var _ = Describe("The controller's settings", func() {
 		snapshot.Seed.Controller = nil
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(Text(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as "+preservation.WhyAskedFor.Text+" (cause now). [T1]")))
+		Expect(Text(sentences)).To(And(ContainSubstring("The configuration of the preservation controller: its defaults are assumed."), ContainSubstring("It is preserved because "+preservation.WhyAskedFor.Text+" (cause now). [T1]")))
 	})
 
 	It("should do without a MachineDeployment, or without a machine", func() {
@@ -61,7 +61,7 @@ var _ = Describe("The controller's settings", func() {
 		snapshot.Seed.Machines = nil
 		sentences, err = Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(Text(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
+		Expect(Text(sentences)).To(ContainSubstring("The machine: no machine in namespace shoot--test--one has this node."))
 	})
 
 	DescribeTable("P9: should know that a node is not known", func(what observed.Thing) {
@@ -89,12 +89,12 @@ var _ = Describe("The controller's settings", func() {
 		}
 		others := observed.Missing{Thing: observed.WhatOtherMachines}
 		Expect(explain("unhealthy", others)).To(And(
-			ContainSubstring("If it is not healthy before 2026-03-02T12:08:00Z (in 8m), it is kept if its pool keeps failed machines and has a place left, and replaced if not. [P1]"),
-			ContainSubstring("The other machines of the MachineDeployment: there is no place."), Not(ContainSubstring("has a share of"))))
+			ContainSubstring("If it does not get healthy before 2026-03-02T12:08:00Z (in 8m), it is preserved if its pool has a free place in its zone, and replaced if not. [P1]"),
+			ContainSubstring("The other machines of the MachineDeployment: there is no place."), Not(ContainSubstring("aken"))))
 		Expect(explain("refused", others)).To(And(
-			ContainSubstring("Machine m failed. Whether its MachineDeployment has a place left for it is not known. [P1]"), Not(ContainSubstring("is kept")), Not(ContainSubstring("is not kept"))))
-		Expect(explain("held-by-share", others)).To(ContainSubstring("Machine m is kept."))
-		Expect(explain("no-share", others)).To(ContainSubstring("Machine m failed and is not kept as "+preservation.WhyNoShare.Text+"."), "whoever else there is")
+			ContainSubstring("Machine m failed. It is not known whether its MachineDeployment has a free place for it. [P1]"), Not(ContainSubstring("is preserved")), Not(ContainSubstring("is not preserved"))))
+		Expect(explain("held-by-share", others)).To(ContainSubstring("Machine m is preserved."))
+		Expect(explain("no-share", others)).To(ContainSubstring("Machine m failed and is not preserved because "+preservation.WhyNoShare.Text+"."), "whoever else there is")
 		Expect(explain("ordinary", observed.Missing{Thing: observed.WhatNodeEvents, Partial: true})).To(ContainSubstring("\n  The rest of Events of the node: there is no place."))
 	})
 })

@@ -20,7 +20,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// explainNode explains with nothing but the node: the condition and the Events say what is, and the domain what would be.
+// explainNode explains from the node alone: its condition and its Events say what is, and the domain says what would be.
 func (e *explanation) explainNode() {
 	node := e.node
 	e.guess()
@@ -29,49 +29,53 @@ func (e *explanation) explainNode() {
 	protected := preservation.IsProtected(node)
 	switch {
 	case protected:
-		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is kept as somebody works on it. As it has not failed, its node has no condition %s.", node.Name, v1alpha1.ConditionPreserved)
-		e.say(Unknown, "", "Until when it is kept: for nodeMaintenance.maxHoldTime of the Shoot from the begin of the maintenance on. An Event of the node says it.")
+		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is preserved because its node is under maintenance. The node has no condition %s because the machine has not failed.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Unknown, "", "Until when it is preserved: nodeMaintenance.maxHoldTime of the Shoot is counted from the start of the maintenance. An Event of the node says until when.")
 	case c == nil:
-		e.say(Why, "", "The machine of node %s is not kept, as far as its node shows: there is no condition %s. It may also be that the shoot has no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Why, "", "The machine of node %s is not preserved, as far as its node shows: it has no condition %s. The shoot may also have no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
+	case c.Status == corev1.ConditionTrue && e.released(d):
+		e.say(Why, e.ruleOf(d), "The machine of node %s is being released because %s. Condition %s is still True.", node.Name, d.Why.Text, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue:
-		e.say(Why, "P11", "The machine of node %s is kept: condition %s is True.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Why, "P11", "The machine of node %s is preserved: condition %s is True.", node.Name, v1alpha1.ConditionPreserved)
 		if _, tainted := preservation.TaintedSince(node); tainted {
-			e.say(Why, preservation.RuleFail, "The machine failed: the node has taint %s, and takes no further pods.", v1alpha1.TaintPreserved)
+			e.say(Why, preservation.RuleFail, "The machine failed: its node has taint %s and takes no new pods.", v1alpha1.TaintPreserved)
 		}
 		told := preservation.ReadCondition(c)
 		if told.Cause != "" {
-			e.say(Why, told.Why.Rule, "It is kept because %s (cause %s).", told.Why.Text, told.Cause)
+			e.say(Why, told.Why.Rule, "It is preserved because %s (cause %s).", told.Why.Text, told.Cause)
 		}
 		if told.Until.IsZero() {
-			e.say(Unknown, "", "Until when it is kept: the condition does not say so.")
+			e.say(Unknown, "", "Until when it is preserved: the condition does not say so.")
 		} else {
 			e.untilThen(told.Until)
 		}
 	default:
-		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
+		e.say(Why, "P11", "The machine of node %s is no longer preserved: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
 	}
-	if d.Rule != "" && d.Current != nil && !protected {
+	if d.Rule != "" && d.Current != nil && !protected && !e.released(d) {
 		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Why.Text)
 	}
 	e.requests(d.Request, nil)
 	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
-		e.say(Why, preservation.RuleMaintenance, "Its node is under maintenance since %s.", printable(since))
+		e.say(Why, preservation.RuleMaintenance, "Its node has been under maintenance since %s.", printable(since))
 	}
-	e.drain(node, d.Target, nil)
+	if !e.released(d) {
+		e.drain(node, d.Target, nil)
+	}
 	e.worked(node)
 	e.dryRun(nil)
 	e.told(nil)
 	switch {
 	case protected:
 	case d.Current == nil && d.Target != nil:
-		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Why.Text)
+		e.say(Unknown, "", "Why it is not preserved although %s: the preservation controller has not looked yet, or something that only the seed knows forbids it. An Event of the node would say so.", d.Why.Text)
 	default:
 		e.changes()
 	}
 	e.unknownAnnotations("Node", node.Annotations, v1alpha1.NodeAnnotations)
 }
 
-// guess makes of a node a machine as it might be, in a group of which nothing is known.
+// guess assumes a machine for a node, in a group of which nothing is known.
 func (e *explanation) guess() {
 	settings, _ := settingsOf(nil)
 	machine := preservation.Shown(e.node, e.world.now)
@@ -89,7 +93,7 @@ func (e *explanation) guess() {
 	e.world.guessed, e.world.placeUnknown = true, true
 }
 
-// events returns those about the preservation of the node's machine, the last one last.
+// events returns the Events about the preservation of the node's machine, the last one last.
 func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event {
 	var found []eventsv1.Event
 	add := func(events []eventsv1.Event, kind, name string) {
@@ -109,17 +113,17 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	return found
 }
 
-// told says what the controller told last.
+// told says what the last Event of the preservation controller said.
 func (e *explanation) told(machine *machinev1alpha1.Machine) {
 	events := e.events(machine)
 	if len(events) == 0 {
 		return
 	}
 	last := events[len(events)-1]
-	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(observed.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
+	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "Event at %s: %s.", e.at(observed.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
-// unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
+// unknownAnnotations says which annotations of this extension are on an object and mean nothing to this version.
 func (e *explanation) unknownAnnotations(kind string, annotations map[string]string, known []string) {
 	var keys []string
 	for key := range annotations {
@@ -128,9 +132,9 @@ func (e *explanation) unknownAnnotations(kind string, annotations map[string]str
 		}
 	}
 	if slices.Sort(keys); len(keys) > 0 {
-		e.say(Unknown, "", "What %s of the %s means: whoever wrote it is of another version than this kubectl preserve, or has mistyped it.", strings.Join(brief.First(keys, 5), ", "), kind)
+		e.say(Unknown, "", "What %s of the %s means: it comes from another version than this kubectl preserve, or is mistyped.", strings.Join(brief.First(keys, 5), ", "), kind)
 	}
 }
 
-// printable returns what of a text of others a terminal can be given.
+// printable returns a text of others without what a terminal must not be given.
 func printable(s string) string { return brief.Note(brief.Printable(s)) }

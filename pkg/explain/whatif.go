@@ -20,14 +20,14 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// world is what is decided on, with one machine in it of which somebody wants to know.
+// world is the group that is decided on, with the machine that is explained.
 type world struct {
 	group preservation.Group
 	index int
 	now   time.Time
-	// guessed says that only the node is known: what the seed knows stands there as it might be.
+	// guessed says that only the node is known: what is in the seed is assumed.
 	guessed bool
-	// placeUnknown says that nobody knows whether there is a place of the share left.
+	// placeUnknown says that it is not known whether a place is free.
 	placeUnknown bool
 }
 
@@ -159,7 +159,7 @@ func (w world) ahead() (world, preservation.Decision) {
 	return w, w.decide()
 }
 
-// changes says what would become of the machine if something was otherwise than it is.
+// changes says what would become of the machine if something were different.
 func (e *explanation) changes() {
 	if e.world.member().Machine.DeletionTimestamp != nil {
 		return
@@ -177,7 +177,7 @@ func (e *explanation) changes() {
 			if e.world.guessed {
 				about = "about "
 			}
-			format = "If it is not healthy before " + about + e.at(d.Deadline) + ", it is %s."
+			format = "If it does not get healthy before " + about + e.at(d.Deadline) + ", it is %s."
 		}
 		e.say(Change, e.ruleOf(told), format, outcome)
 	}
@@ -200,10 +200,10 @@ func (e *explanation) changes() {
 	e.requestChanges(d, with)
 	if share := before.group.Share; share != nil && told.Target == nil {
 		more := *share + 1
-		with(fmt.Sprintf("With a share of %d, by autoPreserveFailedMax of its pool in the Shoot", more), func(w *world) { w.group.Share = &more })
+		with(fmt.Sprintf("With %s for its MachineDeployment (raise autoPreserveFailedMax of its pool in the Shoot)", places(more)), func(w *world) { w.group.Share = &more })
 	}
 	if before.group.Rollout {
-		with("If its MachineDeployment was not being updated", func(w *world) { w.group.Rollout = false })
+		with("If its pool were not being updated", func(w *world) { w.group.Rollout = false })
 	}
 	if before.group.Forbids(d.Machine) {
 		with("Without annotation "+v1alpha1.AnnotationForbidden+" of the operators", func(w *world) {
@@ -217,7 +217,7 @@ func (e *explanation) changes() {
 		})
 	}
 	if d.Machine.Annotations[v1alpha1.AnnotationRemediation] != "" {
-		with("If the power cycle was given up now", func(w *world) {
+		with("If the power cycle were given up now", func(w *world) {
 			w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
 		})
 	}
@@ -249,7 +249,7 @@ func (e *explanation) requestChanges(d preservation.Decision, with func(how stri
 	}
 }
 
-// differ says what would be, if that is another outcome than before, and returns whether it is.
+// differ says what would be if that is another outcome than before, and returns whether it is.
 func (e *explanation) differ(format string, before preservation.Decision, then world) bool {
 	after := then.decide()
 	text := e.outcome(then, after)
@@ -260,7 +260,7 @@ func (e *explanation) differ(format string, before preservation.Decision, then w
 	return true
 }
 
-// same says that two decisions come to the same.
+// same says that two decisions have the same outcome.
 func (e *explanation) same(a, b preservation.Decision) bool {
 	if e.placeUnknown(a) != e.placeUnknown(b) {
 		return false
@@ -281,13 +281,13 @@ func (e *explanation) ruleOf(d preservation.Decision) preservation.Rule {
 	return d.Rule
 }
 
-// placeUnknown says that the decision hangs on a place of the share, of which nobody knows whether there is one.
+// placeUnknown says that the decision depends on a free place, and it is not known whether there is one.
 func (e *explanation) placeUnknown(d preservation.Decision) bool {
 	return e.world.placeUnknown && d.Target == nil &&
 		(d.Current == nil && d.Why.Rule == "T6" || d.Current != nil && d.Why.Rule == preservation.RuleRemediation)
 }
 
-// outcome says what becomes of a machine by a decision, empty for nothing: "kept until ..., as ...".
+// outcome says what becomes of a machine by a decision, empty for nothing: "preserved until ... because ...".
 func (e *explanation) outcome(w world, d preservation.Decision) string {
 	switch {
 	case d.Target != nil && d.Rule == "":
@@ -295,46 +295,52 @@ func (e *explanation) outcome(w world, d preservation.Decision) string {
 	case d.Target != nil:
 		return e.kept(w, d)
 	case e.placeUnknown(d):
-		return "kept if its pool keeps failed machines and has a place left, and replaced if not"
+		return "preserved if its pool has a free place in its zone, and replaced if not"
 	case d.Current != nil && (d.Current.Failed || w.failing(d)):
-		return "let go of and replaced, as " + d.Why.Text
+		return "released and replaced because " + d.Why.Text
 	case d.Current != nil && (d.Rule == preservation.RuleMaintenanceOver || d.Rule == preservation.RuleRemediation):
-		return "an ordinary one again, as " + d.Why.Text
+		return "an ordinary machine again because " + d.Why.Text
 	case d.Current != nil:
-		return "let go of, and an ordinary one again, as " + d.Why.Text
+		return "released, and an ordinary machine again, because " + d.Why.Text
 	case d.Why.IsZero():
 		return ""
 	case d.Verdict == preservation.Ignored:
-		return "not kept, as " + d.Why.Text
+		return "not preserved because " + d.Why.Text
 	case d.Verdict == preservation.Refused, w.failing(d):
-		return "replaced, as " + d.Why.Text
+		return "replaced because " + d.Why.Text
 	}
-	return "not kept when it fails, as " + d.Why.Text
+	return "not preserved when it fails because " + d.Why.Text
 }
 
 func (e *explanation) kept(w world, d preservation.Decision) string {
 	var b strings.Builder
-	b.WriteString("kept ")
+	b.WriteString("preserved ")
 	switch until := d.Target.Expiry(); {
 	case !w.guessed || d.Request.Timeout > 0 || d.Current != nil && d.Current.Expiry().Equal(until):
 		b.WriteString("until " + rfc3339(until))
 	case d.Current == nil:
-		b.WriteString("for as long as its pool says")
+		b.WriteString("for machinePreserveTimeout of its pool")
 	default:
-		b.WriteString("for as long as its pool says, and until " + rfc3339(d.Current.Expiry()) + " at least")
+		b.WriteString("for machinePreserveTimeout of its pool, and until " + rfc3339(d.Current.Expiry()) + " at least,")
 	}
-	b.WriteString(", as " + d.Why.Text)
 	drained := d.Current != nil && d.Current.Drains()
 	switch {
 	case d.Target.Drains() && !drained && d.Node != nil:
-		b.WriteString(", and its node drained")
+		b.WriteString(", with its node drained,")
 	case !d.Target.Drains() && drained && !d.Target.Failed:
-		b.WriteString(", and takes pods again")
+		b.WriteString(" and takes pods again")
 	}
-	return b.String()
+	switch {
+	case d.Why == preservation.WhyMachineFailed: // the sentence says that it fails
+	case d.GoesOn():
+		b.WriteString(" although " + d.Why.Text)
+	default:
+		b.WriteString(" because " + d.Why.Text)
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), ","), ",,", ",")
 }
 
-// Ask is what somebody writes on a node: a request, empty to withdraw it, and its timeout, 0 for that of the pool.
+// Ask is what somebody writes on a node: a request, empty to withdraw it, and its timeout, 0 for the pool's.
 type Ask struct {
 	Request string
 	Timeout time.Duration
@@ -353,17 +359,16 @@ func (a Ask) Annotations() map[string]string {
 type Answer struct {
 	// Machine is nil if the seed does not say which it is.
 	Machine *machinev1alpha1.Machine
-	// Before is decided without what is asked for, After with it, and Then when the machine fails.
+	// Before is decided without the request, After with it, and Then when the machine fails.
 	Before, After, Then preservation.Decision
-	// Failed says that the machine has failed, whether it is kept or not. Then is After in that case.
+	// Failed says that the machine has failed, preserved or not. Then is After in that case.
 	Failed bool
-	// Sentences say what happens, until when, and what it takes of the share. What says until when has that topic.
+	// Sentences say what happens, until when, and whether it takes a place. Those that say until when have the topic Until.
 	Sentences []Sentence
 }
 
-// IfAsked says what becomes of the machine of a node if somebody asks for it, as often as there are asks, each of them once the one
-// before is carried out. It needs what Explain needs. It returns an error if there is no such node, or if what is asked for counts
-// for nothing.
+// IfAsked says what becomes of the machine of a node if somebody requests its preservation, with each ask after the one before is
+// carried out. It needs what Explain needs. It returns an error if there is no such node, or if the request would be ignored.
 func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: known.Time}}
 	if e.node == nil {
@@ -379,7 +384,7 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	} else {
 		a.Machine = e.world.member().Machine
 		if !e.controlled() {
-			return nil, fmt.Errorf("no preservation controller runs beside machine-controller-manager in namespace %s: nobody heeds what is asked for", a.Machine.Namespace)
+			return nil, fmt.Errorf("the request would have no effect, because no preservation controller runs beside machine-controller-manager in namespace %s", a.Machine.Namespace)
 		}
 	}
 	e.sentences = nil
@@ -415,16 +420,16 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	switch {
 	case a.Before.Target != nil && a.After.Rule == "":
 		why := preservation.WhyBegun(a.Before.Target.Cause())
-		e.say(topic, why.Rule, "Its machine is kept until %s as before, as %s.", rfc3339(a.Before.Target.Expiry()), why.Text)
+		e.say(topic, why.Rule, "Its machine is preserved until %s as before, because %s.", rfc3339(a.Before.Target.Expiry()), why.Text)
 	case sameEnd(a.Before, a.After) && a.After.Request.Value != v1alpha1.RequestFalse:
-		e.say(topic, "P6", "Its machine is kept until %s as before: what is asked for now ends no later.", rfc3339(a.After.Target.Expiry()))
+		e.say(topic, "P6", "Its machine is preserved until %s as before: the request does not end later.", rfc3339(a.After.Target.Expiry()))
 	case now != "" && (a.After.Rule != "" || a.After.Verdict == preservation.Ignored || a.Failed):
 		e.say(topic, e.ruleOf(a.After), "Its machine is %s.", now)
 	}
 	switch {
 	case a.Failed || later == "":
 	case sameEnd(a.After, then) && then.Target.Drains():
-		e.say(Change, e.ruleOf(then), "If it failed now, it would be kept as long, and its node drained.")
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved as long, with its node drained.")
 	default:
 		e.say(Change, e.ruleOf(then), "If it failed now, it would be %s.", later)
 	}
@@ -433,24 +438,24 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	return a, nil
 }
 
-// sameEnd says that two decisions keep the machine until the same time.
+// sameEnd says that two decisions preserve the machine until the same time.
 func sameEnd(a, b preservation.Decision) bool {
 	return a.Target != nil && b.Target != nil && a.Target.Expiry().Equal(b.Target.Expiry())
 }
 
-// costs says what is taken of the share (P1).
+// costs says which place is taken (P1).
 func (e *explanation) costs(a *Answer) {
 	had, has, will := a.Before.Target.HasPlace(e.world.now), a.After.Target.HasPlace(e.world.now), a.Then.Target.HasPlace(e.world.now)
 	text := ""
 	switch {
 	case had && has:
-		text = "It keeps the place among the failed machines that it has."
+		text = "It keeps its place for failed machines."
 	case had:
-		text = "The place that it had is free for the next one that fails."
+		text = "Its place is free for the next machine that fails."
 	case has:
 		text = "It takes one of the places for failed machines from now on."
 	case will:
-		text = "It takes none of the places for failed machines until it fails. Then it takes one."
+		text = "It takes no place for failed machines until it fails."
 	default:
 		return
 	}
@@ -461,7 +466,7 @@ func (e *explanation) costs(a *Answer) {
 				used++
 			}
 		}
-		text += fmt.Sprintf(" Of those of %s, %d of %d are taken.", e.deployment.Name, used, *e.world.group.Share)
+		text += fmt.Sprintf(" MachineDeployment %s has %s (%d taken).", e.deployment.Name, places(*e.world.group.Share), used)
 	}
 	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
 }

@@ -2,9 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure says what is written of failures of machines into the ledger of a shoot, purely: when an entry begins, what it says,
-// when it is complete, and which have to go. Entries are for people. What is read of one that somebody may have forged decides on
-// nothing but on what becomes of that entry.
+// Package failure decides what the failure history of a shoot says, purely: when an entry begins, what it says, when it is complete, and
+// which entries must go. Entries are for people. Somebody may have forged an entry: what is read from it decides on that entry only.
 package failure
 
 import (
@@ -31,12 +30,12 @@ const ReasonPowerCycled = "PowerCycled"
 
 var reasons reason.Table
 
-// The reasons that only entries have.
+// The reasons that only the failure history has.
 var (
-	// WhyUnseen is why a failure ended that nobody saw the end of.
-	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the ledger looked again")
-	// WhyUndecided is why a machine was not kept on which nobody decided.
-	WhyUndecided = reasons.Add("Undecided", "", "it was being deleted when it was first looked at")
+	// WhyUnseen stands for the end of a failure that nobody saw end.
+	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the preservation controller looked again")
+	// WhyUndecided stands for the decision on a machine that nobody decided on.
+	WhyUndecided = reasons.Add("Undecided", "", "it was already being deleted when the preservation controller first saw the failure")
 )
 
 // Entry is what is remembered of a failure until it is over.
@@ -55,7 +54,7 @@ type Entry struct {
 	// Going says that the machine is being deleted: nothing is decided on it any more.
 	Going bool
 
-	// released is why the machine is kept no longer; zero as long as it is, or if it was not.
+	// released is why the machine is no longer preserved; zero while it is, or if it was not.
 	released reason.Reason
 	// ends is how it ends, once the machine is being deleted.
 	ends *failuresv1alpha1.MachineFailureStatus
@@ -151,8 +150,8 @@ func (e *Entry) IsOf(machine *machinev1alpha1.Machine) bool {
 	return machine.UID == e.UID || record != nil && record.FailedSince.Equal(e.Since) // it was restored
 }
 
-// Learn takes over what was decided since. The failure itself stays what it was, and what was kept and let go of was kept: machine-
-// controller-manager may delete the machine before the record of that is gone.
+// Learn takes over what was decided since. The failure itself stays what it was. A machine that was preserved and released counts as
+// preserved: machine-controller-manager may delete it before its record is gone.
 func (e *Entry) Learn(later *Entry) {
 	e.PowerCycled = e.PowerCycled || later.PowerCycled
 	if !later.Going && (later.Decision.Kept || e.released.IsZero()) {
@@ -160,7 +159,7 @@ func (e *Entry) Learn(later *Entry) {
 	}
 }
 
-// Release says that the machine is kept no longer.
+// Release says that the machine is no longer preserved.
 func (e *Entry) Release(why reason.Reason) { e.released = why }
 
 // Look returns how the failure has ended, and nil if it has not. The member is nil once the machine is gone.

@@ -48,7 +48,7 @@ func (f *situation) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
 	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
 }
 
-// until returns until when the machine is preserved, zero if nobody can know.
+// until returns the expiry, zero if it is not known.
 func (f *situation) until() time.Time {
 	if f.as.Before.Target == nil {
 		return time.Time{}
@@ -65,7 +65,7 @@ func (f *situation) healthy() bool {
 	return !tainted && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
 }
 
-// asked says that the claim of a person stands, which asking again does not change (P6).
+// asked says that a request preserves the machine: another request does not change that (P6).
 func asked(record *preservation.Record) bool {
 	return record != nil && slices.ContainsFunc(record.Claims, preservation.Claim.Personal)
 }
@@ -84,7 +84,7 @@ type change struct {
 	asks string
 	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
 	arrived func(*corev1.Node) (bool, error)
-	// was is the end that is moved: what is said of that is told once it has arrived only. Zero if no end is moved.
+	// was is the expiry that is moved, zero if none is. What is said about it is said when the node shows the new one.
 	was time.Time
 }
 
@@ -94,7 +94,7 @@ func (c *change) say(sentences ...explain.Sentence) {
 	}
 }
 
-// ask returns what decides on a request to preserve a machine.
+// ask returns the function that decides on a request to preserve a machine.
 func ask(request, done string) func(f situation, r *requestFlags) (change, error) {
 	return func(f situation, r *requestFlags) (change, error) {
 		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
@@ -152,7 +152,7 @@ func decideRelease(f situation, _ *requestFlags) (change, error) {
 		return change{}, fmt.Errorf("its machine is preserved because %s works on it. End that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
 	}
-	// Nobody asked on the node, or what is withdrawn there may not be all that preserves a machine which has failed.
+	// The node has no request, or its request may not be all that preserves a machine that has failed.
 	a, err = c.forbid(f)
 	if err == nil && a.After.Target != nil {
 		return change{}, fmt.Errorf("nothing was changed, because that preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
@@ -172,7 +172,7 @@ func decideForbid(f situation, _ *requestFlags) (change, error) {
 	return c, err
 }
 
-// forbid forbids preserving the machine. That is the end of one that has failed, and has to be confirmed.
+// forbid forbids preserving the machine. A machine that has failed is lost then: this must be confirmed.
 func (c *change) forbid(f situation) (*explain.Answer, error) {
 	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
 	a, err := f.ifAsked(*c.ask)
@@ -265,8 +265,7 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 	return c, nil
 }
 
-// isHeld says that the preservation controller has told until when the machine is preserved: machine-controller-manager 0.62 tells
-// another time before.
+// isHeld says that the node shows the expiry of the preservation controller. machine-controller-manager 0.62 writes another one before.
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
 		return false, errors.New("it is gone")
@@ -274,7 +273,7 @@ func isHeld(node *corev1.Node) (bool, error) {
 	return isPreserved(node) && !shownUntil(node).IsZero(), nil
 }
 
-// isHeldBeyond says that a node shows another end than it did, a later one.
+// isHeldBeyond says that a node shows a later expiry than before.
 func isHeldBeyond(was time.Time) func(*corev1.Node) (bool, error) {
 	return func(node *corev1.Node) (bool, error) {
 		held, err := isHeld(node)
@@ -286,7 +285,7 @@ func isReleased(node *corev1.Node) (bool, error) {
 	return node == nil || !isPreserved(node), nil
 }
 
-// shownUntil returns until when a node says that its machine is preserved, zero if it does not.
+// shownUntil returns the expiry that a node shows, zero for none.
 func shownUntil(node *corev1.Node) time.Time {
 	c := preservation.PreservedCondition(node)
 	if c == nil {

@@ -31,25 +31,24 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
-// gatherTimeout is how long evidence is gathered. With writing it, that is a minute at most.
+// gatherTimeout bounds the gathering of evidence, so that with writing it takes a minute at most.
 const gatherTimeout = 55 * time.Second
 
-const evidenceLong = `Gather what is known about a node and its machine into a file, as long as it is there.
+const evidenceLong = `Gather evidence of a node and its machine into a file.
 
-The file is a tar.gz. Read its index.md first: it says in plain words what happened. With --seed-namespace, operators also get what
-the seed knows, and can name a machine whose node is gone or has never joined.
+The file is a tar.gz. Read its index.md first: it says what happened. With --seed-namespace, operators also get what the seed knows,
+and can name a machine whose node is gone or never joined.
 
-The command takes a minute at most. What it cannot get is left out, and the file says why. The file contains no Secrets, no values
-of environment variables, and no command lines of pods. It does contain names, addresses, Events and logs: look at it before you
-share it.`
+This takes a minute at most. What cannot be read is left out, and the file says why. The file has no Secrets, no values of environment
+variables, and no command lines of pods. It has names, addresses, Events and logs: check it before you share it.`
 
-const evidenceExamples = `  # What your rights in the shoot let you see, into evidence-<node>-<time>.tar.gz
+const evidenceExamples = `  # What you are allowed to read in the shoot, into evidence-<node>-<time>.tar.gz
   kubectl preserve evidence NODE
 
-  # With what the seed knows, for operators
+  # Also what the seed knows, for operators
   kubectl preserve evidence NODE --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name -o node.tar.gz
 
-  # What was stored when the machine failed, also after it is gone
+  # What was stored when the machine failed, even if it is gone now
   kubectl preserve evidence list
   kubectl preserve evidence MACHINE --stored
 
@@ -69,7 +68,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	e := &evidenceOptions{Options: o}
 	cmd := &cobra.Command{
 		Use:               "evidence NODE",
-		Short:             "Gather what is known about a node and its machine into a file",
+		Short:             "Gather evidence of a node and its machine into a file",
 		Long:              evidenceLong,
 		Example:           evidenceExamples,
 		Args:              named("evidence NODE", 1),
@@ -82,12 +81,12 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&e.output, "output", "o", "", "File to write, - for the standard output (default evidence-<name>-<time>.tar.gz)")
 	e.maxSize.Quantity = *resource.NewQuantity(evidence.DefaultMaxSize, resource.BinarySI)
-	flags.Var(&e.maxSize, "max-size", "Maximum size of the file. Logs are cut first, from their beginning")
-	flags.BoolVar(&e.stored, "stored", false, "Write what was stored when the machine failed, and gather nothing")
+	flags.Var(&e.maxSize, "max-size", "Maximum size of the file. Logs are cut first, at their beginning")
+	flags.BoolVar(&e.stored, "stored", false, "Write the evidence that was stored when the machine failed, and gather nothing")
 	cmd.MarkFlagsMutuallyExclusive("max-size", "stored")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "list",
-		Short:             "List what was stored when machines failed",
+		Short:             "List the evidence that was stored when machines failed",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.listStored(cmd.Context()) },
@@ -97,7 +96,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 
 func (o *evidenceOptions) run(ctx context.Context) error {
 	if o.maxSize.Value() <= 0 {
-		return fmt.Errorf("--max-size=%s: must be a number of bytes more than 0, for example 8Mi", o.maxSize.String())
+		return fmt.Errorf("--max-size=%s: must be greater than 0, for example 8Mi", o.maxSize.String())
 	}
 	if o.stored {
 		return o.runStored(ctx)
@@ -114,7 +113,7 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 	defer cancel()
 	bundle, err := evidence.Collect(ctx, sources)
 	if errors.Is(err, evidence.ErrNotFound) && o.SeedNamespace == "" {
-		return fmt.Errorf("%w. Of what is gone, something may be stored: kubectl preserve evidence list. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
+		return fmt.Errorf("%w. If the machine is gone, its evidence may be stored: see 'kubectl preserve evidence list'. Operators can name a machine without a node: pass --seed-namespace and --seed-kubeconfig", err)
 	}
 	if err != nil {
 		return err
@@ -133,27 +132,27 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 	return nil
 }
 
-// tell says what was had and what was not.
+// tell says what was gathered and what was not.
 func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 	fmt.Fprintf(o.ErrOut, "%d files, %s. Read index.md first: tar -xzOf FILE index.md\n", written.Files, bytesText(int64(written.Bytes)))
 	if o.SeedNamespace == "" {
-		fmt.Fprintln(o.ErrOut, "Without what the seed knows (the Machine, its Events, logs of the control plane): operators pass --seed-namespace and --seed-kubeconfig.")
+		fmt.Fprintln(o.ErrOut, "The file does not have what only the seed knows (the Machine, its Events, logs of the control plane). Operators pass --seed-namespace and --seed-kubeconfig.")
 	}
 	for _, path := range written.Cut {
-		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
+		fmt.Fprintf(o.ErrOut, "Cut at the beginning: %s\n", path)
 	}
 	for _, missing := range bundle.Snapshot.Missing {
 		if o.SeedNamespace == "" && missing.Thing == observed.WhatSeed {
 			continue
 		}
-		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What(), missing.Reason)
+		fmt.Fprintf(o.ErrOut, "Not gathered: %s: %s\n", missing.What(), missing.Reason)
 	}
 	for _, what := range written.LeftOut {
-		fmt.Fprintf(o.ErrOut, "No place for: %s\n", what)
+		fmt.Fprintf(o.ErrOut, "Left out because of --max-size: %s\n", what)
 	}
 }
 
-// everyone returns who is asked: kubelets and logs as well, and with the seed also if the shoot cannot be.
+// everyone returns all sources, with kubelets and logs; with the seed, even if there is no access to the shoot.
 func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	sources := evidence.Sources{Tool: "kubectl-preserve " + version.Get().GitVersion, Clock: o.Clock, Name: o.name, SeedNamespace: o.SeedNamespace}
 	shoot, config, err := o.shootClient()
@@ -168,7 +167,7 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 		return sources, err
 	}
 	if err != nil {
-		// The seed may know of the machine all the same.
+		// The seed may still know the machine.
 		fmt.Fprintln(o.ErrOut, brief.Cut(err.Error()))
 	}
 	if sources.Seed, config, err = o.seedClient(); err != nil {
@@ -192,7 +191,7 @@ func podLogs(config *rest.Config) (evidence.PodLogs, error) {
 	}, nil
 }
 
-// write writes a bundle to where it was asked for: a file is there whole or not at all.
+// write writes a bundle to --output: a file is written completely or not at all.
 func (o *evidenceOptions) write(archive []byte) error {
 	if o.output == "-" {
 		_, err := o.Out.Write(archive)
@@ -200,7 +199,7 @@ func (o *evidenceOptions) write(archive []byte) error {
 	}
 	if info, err := os.Lstat(o.output); err == nil && !info.Mode().IsRegular() { // a device, a pipe or a link stays what it is
 		if err := os.WriteFile(o.output, archive, 0o600); err != nil {
-			return fmt.Errorf("cannot write --output %q: %w", o.output, err)
+			return fmt.Errorf("failed to write --output=%s: %w", o.output, err)
 		}
 		return write(o.Out, o.output+"\n")
 	}
@@ -208,10 +207,10 @@ func (o *evidenceOptions) write(archive []byte) error {
 	if name == "" {
 		name = fmt.Sprintf("evidence-%s-%s.tar.gz", filepath.Base(o.name), o.Clock.Now().UTC().Format("20060102T150405Z"))
 	}
-	// Only its owner may read it. It is renamed at the end, so that there never is half of it.
+	// Only its owner may read it. It is renamed at the end, so that it is never incomplete.
 	partial, err := os.CreateTemp(filepath.Dir(name), ".evidence-*")
 	if err != nil {
-		return fmt.Errorf("cannot write to the folder of --output %q: %w", name, err)
+		return fmt.Errorf("failed to write to the folder of --output=%s: %w", name, err)
 	}
 	defer os.Remove(partial.Name())
 	_, err = partial.Write(archive)
@@ -219,26 +218,26 @@ func (o *evidenceOptions) write(archive []byte) error {
 		err = os.Rename(partial.Name(), name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write --output %q: %w", name, err)
+		return fmt.Errorf("failed to write --output=%s: %w", name, err)
 	}
 	_, err = fmt.Fprintln(o.Out, name)
 	return err
 }
 
-// errStoredDenied says which Role allows reading what is stored in the shoot.
-var errStoredDenied = fmt.Errorf("you may not read the evidence that is stored in the shoot: ask its owner to bind you to Role %s in namespace %s", retention.ShootViewer, retention.ShootNamespace)
+// errStoredDenied says which Role allows to read evidence in the shoot.
+var errStoredDenied = fmt.Errorf("you are not allowed to read the evidence in the shoot: ask its owner to bind you to Role %s in namespace %s", retention.ShootViewer, retention.ShootNamespace)
 
 // storedEvidence is what was stored when machines failed.
 type storedEvidence struct {
 	client.Reader
-	// namespace is where it is, and where is that in words.
+	// namespace is where the evidence is, and where says the same in words.
 	namespace, where string
 	isShoot          bool
-	// items are what is said of the bundles, without the bundles themselves, that which is worth most last.
+	// items are the metadata of the bundles, sorted by their worth, the most last.
 	items []metav1.PartialObjectMetadata
 }
 
-// readStored reads what is stored: in the shoot, or in the seed if that is wanted.
+// readStored reads the metadata of stored evidence: in the seed if there are flags for it, else in the shoot.
 func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
 	var (
 		s    *storedEvidence
@@ -258,14 +257,14 @@ func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
 		return nil, err
 	}
 	if err := s.List(ctx, list, client.InNamespace(s.namespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
-		return nil, s.errorOf(fmt.Errorf("cannot list stored evidence in %s: %w", s.where, err))
+		return nil, s.errorOf(fmt.Errorf("failed to list the evidence in %s: %w", s.where, err))
 	}
 	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int { return retention.CompareLast(&a, &b) })
 	s.items = list.Items
 	return s, nil
 }
 
-// errorOf returns what an error means to the user.
+// errorOf returns an error that says what to do.
 func (s *storedEvidence) errorOf(err error) error {
 	if s.isShoot && apierrors.IsForbidden(err) {
 		return errStoredDenied
@@ -279,7 +278,7 @@ func (o *Options) listStored(ctx context.Context) error {
 		return err
 	}
 	if len(stored.items) == 0 {
-		fmt.Fprintf(o.ErrOut, "No evidence is stored in %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", stored.where)
+		fmt.Fprintf(o.ErrOut, "No evidence is stored in %s. To store evidence of machines that fail, set evidence: {enabled: true} in the providerConfig of the extension in the Shoot.\n", stored.where)
 		return nil
 	}
 	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
@@ -291,7 +290,7 @@ func (o *Options) listStored(ctx context.Context) error {
 	return write(o.Out, o.table(lines...))
 }
 
-// runStored writes a bundle that was stored, after a look at whether it is whole.
+// runStored writes a stored bundle after checking that it is complete.
 func (o *evidenceOptions) runStored(ctx context.Context) error {
 	stored, err := o.readStored(ctx)
 	if err != nil {
@@ -304,7 +303,7 @@ func (o *evidenceOptions) runStored(ctx context.Context) error {
 	return o.write(archive)
 }
 
-// bundle returns the last bundle that was stored of a machine, or of a node. What is in the shoot may be anybody's.
+// bundle returns the last stored bundle of a machine or a node. In the shoot, anybody may have written it.
 func (s *storedEvidence) bundle(ctx context.Context, name string) ([]byte, error) {
 	key := client.ObjectKey{}
 	for i := range s.items {
@@ -313,7 +312,7 @@ func (s *storedEvidence) bundle(ctx context.Context, name string) ([]byte, error
 		}
 	}
 	if key.Name == "" {
-		return nil, fmt.Errorf("no evidence of a machine or node %q is stored in %s: kubectl preserve evidence list shows of which there is", name, s.where)
+		return nil, fmt.Errorf("no evidence of a machine or node %q is stored in %s: 'kubectl preserve evidence list' lists what is stored", name, s.where)
 	}
 	kind, archive, err := "ConfigMap", []byte(nil), error(nil)
 	if s.isShoot {
@@ -326,7 +325,7 @@ func (s *storedEvidence) bundle(ctx context.Context, name string) ([]byte, error
 		archive = configMap.BinaryData[retention.StoredKey]
 	}
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the evidence of %q has just been deleted, as its time was over", name)
+		return nil, fmt.Errorf("the evidence of %q has just been deleted, because its retention time was over", name)
 	}
 	if err != nil {
 		return nil, s.errorOf(err)

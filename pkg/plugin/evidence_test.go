@@ -75,7 +75,7 @@ var _ = Describe("evidence", func() {
 		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
 		Expect(out.String()).To(Equal(o.output + "\n"))
 		Expect(errOut.String()).To(MatchRegexp(`^8 files, \d\.\d KiB\. Read index\.md first: tar -xzOf FILE index\.md
-Without what the seed knows \(the Machine, its Events, logs of the control plane\): operators pass --seed-namespace and --seed-kubeconfig\.
+The file does not have what only the seed knows \(the Machine, its Events, logs of the control plane\)\. Operators pass --seed-namespace and --seed-kubeconfig\.
 $`))
 		info, err := os.Stat(o.output)
 		Expect(err).NotTo(HaveOccurred())
@@ -123,19 +123,19 @@ $`))
 		}
 		o.output = "-"
 		Expect(o.gather(ctx, s, 8<<20)).To(Succeed())
-		Expect(errOut.String()).To(ContainSubstring("Not to be had: what the kubelet tells: its configuration, statistics and logs of the node: dial tcp: no route\n"))
+		Expect(errOut.String()).To(ContainSubstring("Not gathered: what the kubelet knows: its configuration, statistics and logs of the node: dial tcp: no route\n"))
 	})
 
 	It("should say what to do", func(ctx SpecContext) {
 		p := newPerson(nil, nil)
-		Expect(p.runs("evidence node-1 --max-size 0")).To(MatchError("--max-size=0: must be a number of bytes more than 0, for example 8Mi"))
+		Expect(p.runs("evidence node-1 --max-size 0")).To(MatchError("--max-size=0: must be greater than 0, for example 8Mi"))
 		Expect(p.runs("evidence node-1 --max-size much")).To(MatchError(ContainSubstring(`invalid argument "much" for "--max-size" flag`)))
 		Expect(p.runs("evidence node-1 --max-size 1Mi --stored")).To(MatchError(ContainSubstring("[max-size stored] were all set")))
 		Expect(o.gather(ctx, sources(), 10)).To(MatchError(HaveSuffix("raise --max-size")))
 		o.output = "/does/not/exist/x.tar.gz"
-		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`cannot write to the folder of --output "/does/not/exist/x.tar.gz"`)))
+		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`failed to write to the folder of --output=/does/not/exist/x.tar.gz`)))
 		o.name = "node-9"
-		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`there is no such node and, as far as can be seen, no such machine: "node-9"`), ContainSubstring("pass --seed-namespace"))))
+		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`neither a node nor a machine with this name was found: "node-9"`), ContainSubstring("pass --seed-namespace"))))
 		o.stored, o.SeedKubeconfig = true, "seed.yaml"
 		Expect(o.run(ctx)).To(MatchError(errNoSeed), "--seed-namespace is missing")
 	})
@@ -205,9 +205,9 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 					Expect(list.bundle(ctx, name)).To(Equal(archive.Bytes()))
 				}
 				_, err = list.bundle(ctx, "m-2")
-				Expect(err).To(MatchError(prefix + "/evidence-of-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
+				Expect(err).To(MatchError(prefix + "/evidence-of-m-2: this is not a bundle of evidence: it is not a gzip file: unexpected EOF"))
 				_, err = list.bundle(ctx, "m-3")
-				Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored in ` + where + `: kubectl preserve evidence list`)))
+				Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored in ` + where + `: 'kubectl preserve evidence list'`)))
 			})
 		}
 
@@ -251,10 +251,10 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 				return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
 			}}
 			o.shoot, o.seed = apiServer().WithInterceptorFuncs(denied).Build(), apiServer().WithInterceptorFuncs(denied).Build()
-			Expect(o.listStored(ctx)).To(MatchError(ContainSubstring("cannot list stored evidence in namespace shoot--a--b of the seed: ")))
+			Expect(o.listStored(ctx)).To(MatchError(ContainSubstring("failed to list the evidence in namespace shoot--a--b of the seed: ")))
 			o.SeedNamespace = ""
-			Expect(o.listStored(ctx)).To(MatchError("you may not read the evidence that is stored in the shoot: ask its owner to bind you to Role evidence-viewer in namespace machine-preservation-evidence"))
-			Expect(o.runStored(ctx)).To(MatchError(HavePrefix("you may not read the evidence")))
+			Expect(o.listStored(ctx)).To(MatchError("you are not allowed to read the evidence in the shoot: ask its owner to bind you to Role evidence-viewer in namespace machine-preservation-evidence"))
+			Expect(o.runStored(ctx)).To(MatchError(HavePrefix("you are not allowed to read the evidence")))
 		})
 	})
 
@@ -302,7 +302,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			p, name := person(false), file()
 			Expect(p.runs("evidence node-1 -o " + name)).To(Succeed())
 			Expect(asked).To(And(ContainElement("node-1/configz"), Not(ContainElement(HavePrefix("mcm-0")))))
-			Expect(p.errOut.String()).To(And(ContainSubstring("Without what the seed knows"), Not(ContainSubstring("Not to be had: what the seed knows"))))
+			Expect(p.errOut.String()).To(And(ContainSubstring("The file does not have what only the seed knows"), Not(ContainSubstring("Not gathered: what the seed knows"))))
 			Expect(read(name).Seed).To(BeNil())
 		})
 
@@ -324,8 +324,8 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			p, name := person(true), file()
 			p.options.shoot, p.options.Shoot.KubeConfig = nil, new("/does/not/exist")
 			Expect(p.runs("evidence m -o " + name)).To(Succeed())
-			Expect(p.errOut.String()).To(And(ContainSubstring("/does/not/exist"), ContainSubstring("Not to be had: what the shoot knows: without access to the shoot")))
-			Expect(person(false).runs("evidence m -o " + name)).To(MatchError(HavePrefix("there is no such node")))
+			Expect(p.errOut.String()).To(And(ContainSubstring("/does/not/exist"), ContainSubstring("Not gathered: what the shoot knows: there is no access to the shoot")))
+			Expect(person(false).runs("evidence m -o " + name)).To(MatchError(HavePrefix("neither a node nor a machine")))
 		})
 
 		It("should list and take what is stored", func() {

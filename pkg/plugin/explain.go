@@ -22,12 +22,12 @@ func newExplainCommand(o *Options) *cobra.Command {
 	var from, output string
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Explain why a machine is preserved, or why it is not",
-		Long: `Explain why the machine of a node is preserved, or why it is not, until when, what the drain of the node waits for, and what would
-change that. Each sentence ends with the rule that applies.
+		Short: "Explain why a machine is preserved or not",
+		Long: `Explain why the machine of a node is preserved or not, until when, what the drain of the node waits for, and what would change
+that. The ids in brackets name the rules.
 
-You need the rights to view nodes. With --seed-namespace, operators also see what only the seed knows, and can name a machine
-that has no node.`,
+You need the right to read nodes. With --seed-namespace, operators also see what only the seed knows, and can name a machine
+without a node.`,
 		Example: `  kubectl preserve explain shoot--foo--bar-worker-z1-abcde
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --seed-kubeconfig seed.yaml --seed-namespace shoot--foo--bar
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
@@ -55,9 +55,9 @@ func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", "Output format: json or yaml")
 }
 
-// readExplained reads what explains the machine of a node: the node, its Events, and the maintenances, with three calls. With the
-// seed, all nodes, since those of a pool share its places, and what is there of machines. What could not be had is noted, but the
-// node without the seed, and the machines with it.
+// readExplained reads what explains the machine of a node: the node, its Events, and the maintenances, with three calls. With the seed, it
+// reads all nodes, because the nodes of a pool share its places, and the machines. It is an error if the node cannot be read without the
+// seed, or the machines with it. Everything else that cannot be read is noted.
 func readExplained(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
 	s := &observed.Snapshot{Time: from.Clock.Now()}
 	if from.Seed == nil {

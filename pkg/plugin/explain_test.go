@@ -57,7 +57,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 	}
 	note := func(namespace, kind, name string) *eventsv1.Event {
 		return &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kind + name}, Reason: "MachinePreservationRefused", Action: "NoVM", EventTime: metav1.NewMicroTime(at),
-			Regarding: corev1.ObjectReference{Kind: kind, Name: name}, Note: "Machine is not preserved as it has no VM"}
+			Regarding: corev1.ObjectReference{Kind: kind, Name: name}, Note: "Machine is not preserved because it has no VM"}
 	}
 	node := Node("m", NodeAnnotation(v1alpha1.AnnotationPreserve, "yes"))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{NodeName: "m"}}
@@ -126,7 +126,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		Expect(s.Shoot.Nodes).To(HaveLen(2))
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sentences).To(ContainElement(And(HaveField("Rule", "R3"), HaveField("Text", ContainSubstring("counts for nothing")))))
+		Expect(sentences).To(ContainElement(And(HaveField("Rule", "R3"), HaveField("Text", ContainSubstring("is ignored because it is not valid")))))
 
 		s, err = readExplained(ctx, from(shoot(), seed("other")))
 		Expect(err).NotTo(HaveOccurred())

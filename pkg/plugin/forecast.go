@@ -30,12 +30,12 @@ func newForecastCommand(o *Options) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drain-forecast NODE",
-		Short: "Show what a drain of a node would do, before you start it",
-		Long: `Show what a drain of a node would do with its pods, and how long after it begins; what would block it: a budget, a finalizer, a
-volume on a node that does not answer; and what would be lost. Nothing is changed.
+		Short: "Forecast what a drain of a node would do",
+		Long: `Forecast what a drain of a node would do with its pods and when, what would be in the way (a budget, a finalizer, a volume on a
+node that does not answer), and what would be lost. Nothing is changed.
 
-The forecast is for the drain of a failed machine. With --seed-namespace, it is also for the drain of an update if the Shoot has
-drainStrategies: these and the drain timeout of the pool cannot be seen in the shoot.`,
+The forecast is for the drain of a failed machine. With --seed-namespace, it is also for the drain of an update, if the Shoot has
+drainStrategies: the shoot knows neither these nor the drain timeout of the pool.`,
 		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
@@ -61,8 +61,8 @@ drainStrategies: these and the drain timeout of the pool cannot be seen in the s
 	}
 	addFromFlag(cmd, &from)
 	addOutputFlag(cmd, &output)
-	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force. Defaults to that of the pool if it is known, otherwise to "+brief.Duration(facts.DefaultTimeouts.Drain))
-	cmd.Flags().BoolVar(&options.NotAnswering, "not-answering", false, "Forecast as if the node did not answer, like the node of a failed machine")
+	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's if it is known, or "+brief.Duration(facts.DefaultTimeouts.Drain))
+	cmd.Flags().BoolVar(&options.NotAnswering, "not-answering", false, "Assume that the node does not answer, like most nodes of failed machines")
 	return cmd
 }
 

@@ -46,7 +46,7 @@ var _ = Describe("A bundle of evidence", func() {
 		}
 		event := &eventsv1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Reason: "MachinePreserved", Action: "MachineFailed", EventTime: metav1.NewMicroTime(Start), Regarding: corev1.ObjectReference{Kind: "Node", Name: name},
-			Note: "Machine is Failed:Preserved until 2026-03-02T13:00:00Z as the machine failed (cause auto)",
+			Note: "Machine is Failed:Preserved until 2026-03-02T13:00:00Z because the machine failed (cause auto)",
 		}
 		return []client.Object{
 			Node(name, in("a", "z1"), failedNode("auto"), preservedNode("auto", "DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: budget db. "), func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}} }),
@@ -137,7 +137,7 @@ var _ = Describe("A bundle of evidence", func() {
 			Expect(stranger().runs(command + " --from " + file)).To(MatchError(And(HavePrefix("--from="+file+": "), ContainSubstring(message))))
 		}
 	},
-		Entry("something else", func() []byte { return []byte("apiVersion: v1") }, "this is no bundle of evidence: it is no gzip"),
+		Entry("something else", func() []byte { return []byte("apiVersion: v1") }, "this is not a bundle of evidence: it is not a gzip file"),
 		Entry("another archive", func() []byte { return archiveOf(map[string]string{"x": "y"}) }, "the bundle of evidence is damaged: it has no manifest.json"),
 		Entry("one that was changed", func() []byte {
 			return archiveOf(map[string]string{"manifest.json": `{"format":1,"files":[{"path":"shoot/nodes.json","size":2,"sha256":"00"}]}`, "shoot/nodes.json": "{}"})

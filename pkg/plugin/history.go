@@ -21,12 +21,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 )
 
-// maxRepeats is how many lines say what failed more than once.
+// maxRepeats is how many lines say what failed more than once, at most.
 const maxRepeats = 10
 
 var (
-	errNoLedger     = errors.New("the shoot has no failure history. It needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not disabled it")
-	errLedgerDenied = errors.New("you may not read the failure history. Ask for ClusterRole view, or for the right to list machinefailures." + failuresv1alpha1.GroupName)
+	errNoLedger     = errors.New("the shoot has no failure history. It needs the extension machine-preservation in the Shoot without failures: {enabled: false}, and operators can disable it")
+	errLedgerDenied = errors.New("you are not allowed to read the failure history. You need ClusterRole view, or the right to list machinefailures." + failuresv1alpha1.GroupName)
 )
 
 // readLedger reads the failure history.
@@ -52,11 +52,11 @@ func newHistoryCommand(o *Options) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "history [NODE|MACHINE]",
-		Short: "Show which machines have failed, and what failed more than once",
-		Long: `Show which machines have failed, the latest first, whether they were preserved, and how that ended. Below that, show what failed
-more than once: on the same host, in the same pool, or for the same reason. Machines that are gone are listed too.
+		Short: "Show which machines failed, and what failed more than once",
+		Long: `Show which machines failed, the last one first, whether they were preserved, and how it ended. The lines below the table say what
+failed more than once: on the same host, in the same pool, or with the same reason. Machines that are gone are included.
 
-The failure history is in the shoot. You need the rights of a viewer.`,
+The failure history is in the shoot. You need ClusterRole view.`,
 		Example: `  kubectl preserve history
   kubectl preserve history node-1 -o wide
   kubectl preserve history --pool worker-a --reason KernelDeadlock
@@ -77,9 +77,9 @@ The failure history is in the shoot. You need the rights of a viewer.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&filter.Pool, "pool", "", "Only failures of a worker pool")
-	flags.StringVar(&filter.Host, "host", "", "Only failures on a host (bare metal)")
-	flags.StringVar(&filter.Reason, "reason", "", "Only failures with a reason, for example KernelDeadlock or NeverJoined")
+	flags.StringVar(&filter.Pool, "pool", "", "Only failures in this worker pool")
+	flags.StringVar(&filter.Host, "host", "", "Only failures on this bare-metal host")
+	flags.StringVar(&filter.Reason, "reason", "", "Only failures with this reason, for example KernelDeadlock or NeverJoined")
 	flags.StringVarP(&output, "output", "o", "", "Output format: wide, json or yaml")
 	return cmd
 }
@@ -98,16 +98,16 @@ func (o *Options) history(ctx context.Context, filter explain.Filter, output str
 	case output == outputJSON || output == outputYAML:
 		return o.printObject(h, output)
 	case len(ledger.Entries) == 0:
-		return write(o.Out, "The ledger has no failure: no machine has failed since it began.\n")
+		return write(o.Out, "The failure history is empty: no machine has failed since it began.\n")
 	case len(h.Failures) == 0:
-		return write(o.Out, fmt.Sprintf("None of the %d failures of the ledger is one of these: 'kubectl preserve history' shows all.\n", len(ledger.Entries)))
+		return write(o.Out, fmt.Sprintf("None of the %d failures in the failure history match. 'kubectl preserve history' shows all.\n", len(ledger.Entries)))
 	}
 	return write(o.Out, o.historyText(&h, output == outputWide))
 }
 
 // historyText returns the history as people read it.
 func (o *Options) historyText(h *explain.History, wide bool) string {
-	first := head("AGE", "NODE", "POOL", "HOST", "FAILURE", "KEPT", "WHY", "OUTCOME")
+	first := head("AGE", "NODE", "POOL", "HOST", "FAILURE", "PRESERVED", "WHY", "OUTCOME")
 	if wide {
 		first.cells = append(first.cells, "FAILED", "ENDED", "ZONE", "MACHINE", "MESSAGE")
 	}

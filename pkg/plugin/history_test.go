@@ -99,7 +99,7 @@ var _ = Describe("history and why", func() {
 		}
 		Expect(told(time.Hour)).NotTo(Equal(told(0)))
 		Expect(ages.ReplaceAllString(told(time.Hour), "")).To(Equal(ages.ReplaceAllString(told(0), "")))
-		Expect(told(time.Hour)).To(And(ContainSubstring("The first bad condition: KernelDeadlock was True"), ContainSubstring("It was not kept, because the share of its MachineDeployment is used up.")))
+		Expect(told(time.Hour)).To(And(ContainSubstring("The first bad condition: KernelDeadlock was True"), ContainSubstring("It was not preserved because no place of its pool in its zone is free.")))
 	})
 
 	It("should ask the shoot once for the ledger, and for what is there as explain does", func() {
@@ -118,16 +118,16 @@ var _ = Describe("history and why", func() {
 		entry := EntryOf("worker-a-x", now.Add(-time.Hour), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Node = "ip-1" })
 		p := newPerson([]client.Object{Node("ip-1"), entry}, nil)
 		Expect(p.runs("why worker-a-x")).To(Succeed())
-		Expect(p.out.String()).To(And(ContainSubstring("Machine worker-a-x (node ip-1, "), ContainSubstring("Node ip-1 is there.")))
+		Expect(p.out.String()).To(And(ContainSubstring("Machine worker-a-x (node ip-1, "), ContainSubstring("Node ip-1 exists.")))
 	})
 
 	It("should say that nothing has failed, or nothing that is looked for", func() {
 		p := newPerson(nil, nil)
 		Expect(p.runs("history")).To(Succeed())
-		Expect(p.out.String()).To(Equal("The ledger has no failure: no machine has failed since it began.\n"))
+		Expect(p.out.String()).To(Equal("The failure history is empty: no machine has failed since it began.\n"))
 		p = newPerson(ledgerObjects(), nil)
 		Expect(p.runs("history --pool c")).To(Succeed())
-		Expect(p.out.String()).To(Equal("None of the 5 failures of the ledger is one of these: 'kubectl preserve history' shows all.\n"))
+		Expect(p.out.String()).To(Equal("None of the 5 failures in the failure history match. 'kubectl preserve history' shows all.\n"))
 	})
 
 	DescribeTable("should say what to do without a ledger", func(answer error, says string) {
@@ -136,10 +136,10 @@ var _ = Describe("history and why", func() {
 		Expect(p.runs("history")).To(MatchError(HavePrefix(says)))
 		Expect(p.runs("why node-1")).To(MatchError(HavePrefix(`node "node-1" does not exist, and ` + says)))
 		Expect(p.runs("why node-2")).To(Succeed())
-		Expect(p.out.String()).To(And(ContainSubstring("The machine of node node-2 is kept"), ContainSubstring("What is not known\n  Whether it failed before: "+says)))
+		Expect(p.out.String()).To(And(ContainSubstring("The machine of node node-2 is preserved"), ContainSubstring("What is not known\n  Whether it failed before: "+says)))
 	},
-		Entry("that the shoot does not have", hasNoAPI, "the shoot has no failure history. It needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not disabled it"),
-		Entry("that one may not read", forbidden, "you may not read the failure history. Ask for ClusterRole view, or for the right to list machinefailures.machine-preservation.extensions.gardener.cloud"),
+		Entry("that the shoot does not have", hasNoAPI, "the shoot has no failure history. It needs the extension machine-preservation in the Shoot without failures: {enabled: false}, and operators can disable it"),
+		Entry("that one may not read", forbidden, "you are not allowed to read the failure history. You need ClusterRole view, or the right to list machinefailures.machine-preservation.extensions.gardener.cloud"),
 		Entry("that is away", errors.New("connection refused"), "failed to read the failure history: connection refused"),
 	)
 
@@ -151,13 +151,13 @@ var _ = Describe("history and why", func() {
 			},
 		})
 		Expect(p.runs("why node-2")).To(Succeed())
-		Expect(p.out.String()).To(And(ContainSubstring("Machine node-2 (node node-2, pool a, zone z1, host bmh-2) failed"), ContainSubstring(`What is there now: node "node-2" is not known: failed to read the node: nodes "node-2" is forbidden`)))
+		Expect(p.out.String()).To(And(ContainSubstring("Machine node-2 (node node-2, pool a, zone z1, host bmh-2) failed"), ContainSubstring(`Whether the machine still exists: node "node-2" is not known: failed to read the node: nodes "node-2" is forbidden`)))
 	})
 
 	DescribeTable("should say what is valid", func(args, message string) {
 		Expect(newPerson(ledgerObjects(), nil).runs(args)).To(MatchError(message))
 	},
-		Entry("a name", "why nobody", `node "nobody" does not exist, and the ledger has no failure of it: see 'kubectl preserve history' for those that it has`),
+		Entry("a name", "why nobody", `node "nobody" does not exist, and the failure history has no failure of it: 'kubectl preserve history' shows all failures`),
 		Entry("one name", "why node-1 node-2", "2 names are given: must be 'kubectl preserve why NODE|MACHINE'"),
 		Entry("one name or none", "history node-1 node-2", "2 names are given: must be 'kubectl preserve history [NODE|MACHINE]'"),
 		Entry("a format of history", "history -o csv", "--output=csv: must be one of wide, json, yaml"),

@@ -32,15 +32,15 @@ import (
 // overview is what list shows.
 type overview struct {
 	Time metav1.Time `json:"time"`
-	// Machines are those that are kept.
+	// Machines are the preserved machines.
 	Machines []kept `json:"machines"`
-	// Places are those of the shares.
+	// Places are the places of the pools.
 	Places []places `json:"places"`
-	// Missing is what could not be had.
+	// Missing is what could not be read.
 	Missing []observed.Missing `json:"missing,omitempty"`
 
 	hasSeed bool
-	// names are those of nodes and machines that it is about; empty for all.
+	// names are the names of the nodes and machines to show; empty for all.
 	names []string
 }
 
@@ -52,13 +52,13 @@ type kept struct {
 	Machine string `json:"machine,omitempty"`
 	Phase   string `json:"phase"`
 	Cause   string `json:"cause,omitempty"`
-	// Drain is the reason of the node's condition Preserved, where there is a drain, and Message what it says of it.
+	// Drain is the reason of the node's condition Preserved if there is a drain, and Message what the condition says about it.
 	Drain   string       `json:"drain,omitempty"`
 	Message string       `json:"message,omitempty"`
 	Until   *metav1.Time `json:"until,omitempty"`
 	AskedBy string       `json:"askedBy,omitempty"`
 
-	// place says that it has a place of the share, as far as the shoot shows.
+	// place says that it takes a place, as far as the shoot shows.
 	place bool
 }
 
@@ -71,8 +71,7 @@ func (k *kept) until() time.Time {
 	return k.Until.Time
 }
 
-// places are how many failed machines of a pool and zone may be kept without being asked for, and are kept. Share and Free
-// are nil without access to the seed.
+// places are the places of a pool in a zone. Share and Free are nil without access to the seed.
 type places struct {
 	Pool  string `json:"pool"`
 	Zone  string `json:"zone,omitempty"`
@@ -81,7 +80,7 @@ type places struct {
 	Free  *int32 `json:"free,omitempty"`
 }
 
-// Who asked for a machine.
+// Who requested the preservation of a machine.
 const (
 	askedOnNode    = "shoot user"
 	askedOnMachine = "operator"
@@ -89,7 +88,7 @@ const (
 	askedByNobody  = "nobody"
 )
 
-// overviewOf returns what there is to know about preserved machines.
+// overviewOf returns what is known about preserved machines.
 func overviewOf(s *observed.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
 		Missing: s.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatMachines, observed.WhatOtherMachines, observed.WhatMaintenances)}
@@ -165,8 +164,8 @@ func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (k
 	return k, ok
 }
 
-// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node, or one that
-// nobody can read, of which the name is known.
+// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node, or a node of which
+// only the name is known.
 func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors map[string]string) (kept, bool) {
 	record := preservation.ReadRecord(machine)
 	if record == nil {
@@ -198,7 +197,7 @@ func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors
 	return k, true
 }
 
-// readCondition takes over what the node's condition says, if it says that the machine is preserved.
+// readCondition copies what the node's condition says, if it says that the machine is preserved.
 func (k *kept) readCondition(node *corev1.Node) {
 	if !isPreserved(node) {
 		return
@@ -264,14 +263,14 @@ func usedPlaces(machines []kept) []places {
 	return used
 }
 
-// isPreserved says that the node's condition says so of its machine.
+// isPreserved says that the node's condition Preserved is True.
 func isPreserved(node *corev1.Node) bool {
 	c := preservation.PreservedCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 func listHead(wide bool) line {
-	h := head("POOL", "ZONE", "NODE", "PHASE", "CAUSE", "DRAIN", "LEFT", "ASKED BY")
+	h := head("POOL", "ZONE", "NODE", "PHASE", "CAUSE", "DRAIN", "LEFT", "REQUESTED BY")
 	if wide {
 		h.cells = append(h.cells, "UNTIL", "MACHINE", "MESSAGE")
 	}
@@ -320,7 +319,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\n" + o.table(lines...))
 	}
 	if !v.hasSeed {
-		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
+		b.WriteString("\nShares, free places and machines without a node are only known in the seed. Operators pass --seed-namespace.\n")
 	}
 	for _, m := range v.Missing {
 		fmt.Fprintf(&b, "Not known: %s: %s\n", brief.Printable(m.What()), brief.Printable(m.Reason))
@@ -394,9 +393,9 @@ func (l *listFlags) validate() error {
 	case l.watch && l.output != "" && l.output != outputWide:
 		return fmt.Errorf("--output=%s: must be %s or not set with --watch", l.output, outputWide)
 	case l.watch && l.from != "":
-		return fmt.Errorf("--from=%s: must not be set with --watch, because nothing changes there", l.from)
+		return fmt.Errorf("--from=%s: must not be set with --watch, because a file does not change", l.from)
 	case l.until != "" && (!l.watch || len(l.names) == 0):
-		return fmt.Errorf("--until=%s: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until %s'", l.until, l.until)
+		return fmt.Errorf("--until=%s: must be set together with --watch and names of nodes, for example 'kubectl preserve list NODE -w --until %s'", l.until, l.until)
 	case l.timeout < 0:
 		return fmt.Errorf("--timeout=%s: must not be negative, for example 10m", l.timeout)
 	case l.timeout > 0 && !l.watch:
@@ -405,12 +404,12 @@ func (l *listFlags) validate() error {
 	return nil
 }
 
-// reached says that what is waited for has happened, or fails if it cannot any more.
+// reached says that what --until waits for has happened. It is an error if it cannot happen any more.
 func (l *listFlags) reached(s *observed.Snapshot, v *overview) (bool, error) {
 	held := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
 	}
-	// Only the preservation controller says until when, and nobody does of a node that is worked on.
+	// Only the preservation controller says until when, and not for a node under maintenance.
 	told := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) && (k.Until != nil || k.Cause == v1alpha1.CauseMaintenance) })
 	}
@@ -432,11 +431,11 @@ func newListCommand(o *Options) *cobra.Command {
 	l := &listFlags{}
 	cmd := &cobra.Command{
 		Use:   "list [NODE...]",
-		Short: "Show the preserved machines: why, until when and how far their drain is",
-		Long: `Show the preserved machines: why, until when and how far their drain is. Below that, show the places for auto-preservation: how many
-there are in each pool and zone, and how many are taken.
+		Short: "Show the preserved machines: why, until when, and how far their drain is",
+		Long: `Show the preserved machines: why, until when, and how far their drain is. The second table shows the places for auto-preservation
+of each pool and zone: how many there are, and how many are taken.
 
-You need the rights to list nodes, and NodeMaintenances if the shoot has them.`,
+You need the right to list nodes, and node maintenances if the shoot has them.`,
 		Example: `  kubectl preserve list
   kubectl preserve list -w -o wide
   kubectl preserve list node-1 -w --until released --timeout 2h
@@ -455,10 +454,10 @@ You need the rights to list nodes, and NodeMaintenances if the shoot has them.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&l.output, "output", "o", "", "Output format: wide, json or yaml")
-	flags.BoolVarP(&l.watch, "watch", "w", false, "Keep watching: the table is redrawn on a terminal, otherwise each change is a line")
-	flags.StringVar(&l.until, "until", "", "With --watch and nodes, stop when all their machines are held, or released")
-	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch before the command ends with an error, 0 for no limit")
+	flags.StringVarP(&l.output, "output", "o", "", "How to show it: wide, json or yaml")
+	flags.BoolVarP(&l.watch, "watch", "w", false, "Watch for changes: redraw the table on a terminal, else write a line for each change")
+	flags.StringVar(&l.until, "until", "", "Stop watching when the machines of all given nodes are held (preserved), or released")
+	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch before it ends with an error; 0 for no limit")
 	addFromFlag(cmd, &l.from)
 	return cmd
 }

@@ -155,7 +155,7 @@ var _ = Describe("list", func() {
 			p.out.Reset()
 			Expect(p.runs("explain n")).To(Succeed())
 			if name == "maintenance" {
-				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring(preservation.WhyRequestWithdrawn.Text))))
+				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary machine again"), Not(ContainSubstring(preservation.WhyRequestWithdrawn.Text))))
 			}
 		}
 		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("remediation", "Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)
@@ -362,7 +362,7 @@ var _ = Describe("list", func() {
 
 	It("should fail when what is waited for has not happened in time, or cannot any more", func() {
 		p := newPerson(shootObjects(), seedObjects())
-		Expect(p.runs("list asked works -w --until released --timeout 50ms")).To(MatchError("--timeout=50ms has passed, and not all of asked, works are released: 'kubectl preserve explain NODE' says why"))
+		Expect(p.runs("list asked works -w --until released --timeout 50ms")).To(MatchError("--timeout=50ms has passed, and not all of asked, works are released. 'kubectl preserve explain NODE' says why"))
 		Expect(p.runs("list -w --timeout 50ms")).To(MatchError("--timeout=50ms has passed"))
 		ctx, stop := context.WithCancel(context.Background())
 		time.AfterFunc(50*time.Millisecond, stop)
@@ -384,9 +384,9 @@ var _ = Describe("list", func() {
 		Entry("a node that is not there", "list asked nobody", `node "nobody" does not exist`),
 		Entry("the same, to watch", "list nobody -w", `node "nobody" does not exist`),
 		Entry("something else to wait for", "list asked -w --until gone", "--until=gone: must be one of held, released"),
-		Entry("nobody to wait for", "list -w --until held", "--until=held: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until held'"),
+		Entry("nobody to wait for", "list -w --until held", "--until=held: must be set together with --watch and names of nodes, for example 'kubectl preserve list NODE -w --until held'"),
 		Entry("nothing to watch", "list --timeout 1m", "--timeout=1m0s: must be set with --watch only"),
 		Entry("a negative time", "list -w --timeout -1m", "--timeout=-1m0s: must not be negative, for example 10m"),
-		Entry("a file to watch", "list -w --from x", "--from=x: must not be set with --watch, because nothing changes there"),
+		Entry("a file to watch", "list -w --from x", "--from=x: must not be set with --watch, because a file does not change"),
 	)
 })

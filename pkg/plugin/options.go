@@ -192,7 +192,7 @@ func (o *Options) wantsSeed() bool {
 	return o.SeedNamespace != "" || o.SeedKubeconfig != "" || o.SeedContext != ""
 }
 
-// clients returns the shoot's client, and the seed's, which is nil if no control plane was named.
+// clients returns the shoot's client, and the seed's, which is nil without a namespace of a control plane.
 func (o *Options) clients() (shoot, seed client.WithWatch, err error) {
 	if shoot, _, err = o.shootClient(); err != nil {
 		return nil, nil, err

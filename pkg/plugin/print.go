@@ -107,10 +107,10 @@ func left(until, now time.Time) string {
 	}
 }
 
-// stamp returns a time as people read it in what is written for them. Until when a machine is preserved is not always known.
+// stamp returns a time as people read it. The expiry of a machine is not always known.
 func stamp(t time.Time) string {
 	if t.IsZero() {
-		return "a time that its node does not tell"
+		return "a time that its node does not show"
 	}
 	return t.UTC().Format(time.RFC3339)
 }

@@ -43,9 +43,9 @@ type verb struct {
 var verbs = []verb{{
 	use: "now NODE...", short: "Preserve machines from now on",
 	long: `Preserve machines from now on, for the time of --for or else of their pool. The cluster-autoscaler does not remove them. If such a
-machine fails, its node is drained and the machine is preserved instead of replaced. A machine that failed before the request is
-still replaced, and so is a machine that fails during an update of its pool. No machine is preserved for longer than the
-operators allow.`,
+machine fails, its node is drained and the machine is preserved instead of replaced. A machine that fails
+during an update of its pool is still replaced, and so is a machine that machine-controller-manager has already marked Failed and
+that is not preserved. No machine is preserved for longer than the operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
 	takesFor: true, decide: ask(v1alpha1.RequestNow, "preservation requested"), waits: "they are preserved",
 }, {
@@ -304,8 +304,8 @@ func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.S
 	return found, err
 }
 
-// ensure returns until when the node shows that the machine is preserved, once that is the effect of what was written. It fails if that
-// does not get so: operators may allow less than was asked for.
+// ensure returns the expiry that the node shows once that is the effect of what was written. It fails if that does not happen: operators
+// may allow less than was requested.
 func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (shown time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()

@@ -44,8 +44,7 @@ type listWatch struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported implements what reflectors look for.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// await returns when a node is as it is waited for, or an error if it cannot get so any more. The node is nil once it is
-// gone.
+// await returns when done says so of a node, or an error if that cannot happen any more. The node is nil once it is gone.
 func await(ctx context.Context, c client.WithWatch, name string, done func(*corev1.Node) (bool, error)) error {
 	return awaitObject(ctx, c, name, &corev1.Node{}, &corev1.NodeList{}, done,
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
@@ -97,12 +96,12 @@ func awaitObject[T any](ctx context.Context, c client.WithWatch, key string, kin
 	return err
 }
 
-// isRefused says that who asks may not, or that nobody can: a reflector would ask again for ever.
+// isRefused says that asking again does not help: a reflector would ask for ever.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// isTimeout says that what was waited for did not happen in time.
+// isTimeout says that a wait ended without success.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -205,8 +204,8 @@ func (watcher) describe(kind schema.GroupVersionKind) string {
 // errReached ends watching as what was waited for has happened.
 var errReached = errors.New("it has happened")
 
-// watchList goes on showing the list: drawn anew on a terminal, else with a line for each change. It ends without an error when
-// what is waited for has happened, or if it is interrupted and nothing is waited for.
+// watchList shows the list and its changes: redrawn on a terminal, else with a line for each change. It ends without an error when what
+// --until waits for has happened, or if it is interrupted without --until.
 func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 	limited, cancel := limit(ctx, l.timeout)
 	defer cancel()
@@ -250,7 +249,7 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && l.until == "":
 		return fmt.Errorf("--timeout=%s has passed", brief.Duration(l.timeout))
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("--timeout=%s has passed, and not all of %s are %s: 'kubectl preserve explain NODE' says why", brief.Duration(l.timeout), strings.Join(l.names, ", "), l.until)
+		return fmt.Errorf("--timeout=%s has passed, and not all of %s are %s. 'kubectl preserve explain NODE' says why", brief.Duration(l.timeout), strings.Join(l.names, ", "), l.until)
 	case err == nil && l.until != "":
 		return ctx.Err()
 	}

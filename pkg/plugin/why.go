@@ -21,12 +21,12 @@ func newWhyCommand(o *Options) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "why NODE|MACHINE",
-		Short: "Show why a machine failed, what was done, and what to look at next",
-		Long: `Show on one page why a machine failed, even if it is gone: what happened when, the first bad condition, what was running, whether
-the machine was preserved and why, whether this happened before, what is there now, and what to look at next.
+		Short: "Explain why a machine failed, what was done, and what to look at next",
+		Long: `Explain on one page why a machine failed, even if the machine is gone: what happened when, the first bad condition, what ran on it,
+whether it was preserved and why, whether it happened before, what exists now, and what to look at next.
 
-The failure history is in the shoot. You need the rights of a viewer, and the rights to view nodes for what is there now. With
---seed-namespace, operators also see what the seed knows about a machine that still exists.`,
+The failure history is in the shoot. You need ClusterRole view, and the right to read nodes for what exists now. With --seed-namespace,
+operators also see what only the seed knows of a machine that still exists.`,
 		Example: `  kubectl preserve why node-1
   kubectl preserve why shoot--foo--bar-worker-z1-abcde -o yaml`,
 		Args:              named("why NODE|MACHINE", 1),
@@ -62,7 +62,7 @@ func (o *Options) why(ctx context.Context, name, output string) error {
 	return o.printEither(output, page, page.String(), func(l string) bool { return !strings.HasPrefix(l, " ") })
 }
 
-// readThere reads what explains a machine, if it is there: the failure history knows those that are gone.
+// readThere reads what explains a machine, if it exists: the failure history knows the machines that are gone.
 func readThere(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
 	s, err := readExplained(ctx, from)
 	if err == nil || from.Seed != nil {

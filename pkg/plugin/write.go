@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is the field manager of what the plugin writes.
+// fieldOwner is the field owner of what the plugin writes.
 const fieldOwner = "kubectl-preserve"
 
 // writeFlags are those of all commands that write.

@@ -13,20 +13,20 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// asker is who may want a machine to be kept: a row of the table of claims. Where a row says nothing, its claims are what those of
-// people are: they take a place within the share, the node of what has failed is drained, and P13 is their bound.
+// asker is who may claim a machine: a row of the table of claims. Where a row says nothing, its claims are like those of people: they
+// take a place within the share, the node of a failed machine is drained, and P13 bounds them.
 type asker struct {
 	cause  string        // of its claims; a person's is the request
-	begun  reason.Reason // why a machine is kept that it begins to keep
+	begun  reason.Reason // why a preservation begins with its claim
 	weight int           // people are told of the cause of the most
 	// personal says that it is a person, who asks with a request.
 	personal bool
 	// onceFailed says that it keeps what has failed. Before the deadline there is nothing but the hold (H4).
 	onceFailed bool
-	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1). Who is neither
-	// that nor a person has to give the place back when the share is lowered (T9).
+	// exempt says that its claim needs no place within the share, and that the share claims nothing beside it (P1). An asker that is
+	// neither exempt nor a person must give its place back when the share is lowered (T9).
 	exempt bool
-	// sparesPods says that nothing is drained meanwhile, whoever else keeps the machine (M12, X10).
+	// sparesPods says that nothing is drained meanwhile, even if something else preserves the machine (M12, X10).
 	sparesPods bool
 	// ownBound says that what it asks for has a bound of its own instead of that of P13.
 	ownBound bool
@@ -34,14 +34,14 @@ type asker struct {
 	// its end (M13, X10).
 	passing bool
 
-	// asks returns until when a machine is to be kept that is claimed now, and whether it is to be.
+	// asks returns until when a machine is claimed that is claimed now, and whether it is.
 	asks func(d *Decision, g Group, now time.Time) (until time.Time, ok bool)
 	// outlives says that its claim stands, or is about to be added, where a person or machine-controller-manager stops the others; it ends
 	// as its own settle says (X10). It is nil where the claim is stopped with them.
 	outlives func(d *Decision, g Group, now time.Time) bool
 	// follow notes what the claim rests on. It may be nil.
 	follow func(d *Decision, g Group, now time.Time)
-	// spend counts that as used up: it is no reason any more to keep the machine.
+	// spend counts that as used up: it no longer preserves the machine.
 	spend func(d *Decision, g Group, now time.Time)
 	// settle adds the claim to those of others, renews it, or drops it. It is nil of people and the share.
 	settle func(d *Decision, a *asker, g Group, now time.Time)
@@ -73,7 +73,7 @@ func first(is func(*asker) bool) *asker {
 	return nil
 }
 
-// askerOf returns who claims for a cause. One that is not known is that of a version with more askers.
+// askerOf returns the asker of a cause. A cause that is not known is of a version with more askers.
 func askerOf(cause string) *asker {
 	if a := first(func(a *asker) bool { return a.cause == cause }); a != nil {
 		return a
@@ -92,8 +92,8 @@ func Causes() (causes []string) {
 // WhyBegun returns why a machine is preserved for a cause, no reason for a cause that is not known.
 func WhyBegun(cause string) reason.Reason { return askerOf(cause).begun }
 
-// wantedBy returns the first asker who wants a machine to be kept that has no claim, nil if there is none. If the machine was let go
-// after a failure, only a request now counts.
+// wantedBy returns the first asker that claims a machine without a claim, nil if there is none. If the machine was released after a
+// failure, only a request now counts.
 func (d *Decision) wantedBy(g Group, now time.Time) *asker {
 	return first(func(a *asker) bool {
 		_, ok := d.wants(a, g, now)
@@ -101,8 +101,8 @@ func (d *Decision) wantedBy(g Group, now time.Time) *asker {
 	})
 }
 
-// wants returns until when the machine is to be kept if an asker claims it now, and whether it does. The time is in whole seconds,
-// as it is written: the machine is released neither before nor after what people read.
+// wants returns until when an asker claims the machine from now on, and whether it does. The time is in whole seconds, like the one that
+// is written: the machine is released neither before nor after what people read.
 func (d *Decision) wants(a *asker, g Group, now time.Time) (until time.Time, ok bool) {
 	until, ok = a.asks(d, g, now)
 	if !a.ownBound {

@@ -21,7 +21,7 @@ type Group struct {
 	// Holder is how machine-controller-manager is told to leave a machine alone.
 	Holder Holder
 	// Share is how many failed machines may be auto-preserved. Nil while nobody has said so: then none is preserved
-	// anew, and none is let go.
+	// anew, and none is released.
 	Share *int32
 	// PrefersNew says that a machine that fails for a new reason is kept rather than others (P15).
 	PrefersNew bool
@@ -37,9 +37,9 @@ type Group struct {
 	Timeouts facts.Timeouts
 	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
 	NodeConditions []string
-	// Maintenance says how machines are kept whose nodes somebody works on.
+	// Maintenance says how maintenances of nodes preserve machines.
 	Maintenance MaintenanceOptions
-	// Remediation says how machines are kept whose hosts are power-cycled.
+	// Remediation says how power cycles of hosts preserve machines.
 	Remediation RemediationOptions
 	// Members are the machines, in any order.
 	Members []facts.Member
@@ -104,7 +104,7 @@ type Decision struct {
 	Why reason.Reason
 	// Verdict is what people are told of it.
 	Verdict Verdict
-	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8), or are not
+	// ConsumeRequest says that the request annotations are to be deleted: they are used up (T3, T8), or are not
 	// honoured (P3, R6, P13).
 	ConsumeRequest bool
 	// Confirm says that the decision rests on there being no preservation yet, and on the request, which are to be read
@@ -125,7 +125,7 @@ type Decision struct {
 	notes Notes
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
-	// kept is from when until when people and the share have kept the machine, maintained the same of maintenances.
+	// kept is from when until when people and the share have preserved the machine, maintained the same of maintenances.
 	kept, maintained Span
 	// spentUntil is the time in AnnotationRemediation if the claim that was made of it has ended before: it begins no other. Else zero.
 	spentUntil time.Time
@@ -149,7 +149,7 @@ type Decision struct {
 	uncured bool
 	// forfeits is why the machine would not get the place that may be free for it (P3, H3); zero for nothing.
 	forfeits reason.Reason
-	// takesOver says that it asks for one because a remediation ends and nothing else keeps the machine.
+	// takesOver says that it asks for one because a remediation ends and nothing else preserves the machine.
 	takesOver bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
 	native bool
@@ -299,7 +299,7 @@ func (d *Decision) autoPreservedNatively() bool {
 	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
 }
 
-// hadItsTime says that the machine was let go of to be terminated, and is not healthy since (T8).
+// hadItsTime says that the machine was released after a failure and has not been healthy since (T8).
 func (d *Decision) hadItsTime() bool {
 	return d.Current == nil && !d.notes.Spent.Released.IsZero() && !d.recovered()
 }
@@ -307,7 +307,7 @@ func (d *Decision) hadItsTime() bool {
 // nodePatience is for how long a Node is left as it is, because it is to go with its machine.
 const nodePatience = 5 * time.Minute
 
-// leavesNode says that a failed machine has had its time, and that the taint and the protection of its Node can go with the Node: the
+// leavesNode says that a failed machine is released, and that the taint and the protection of its Node can go with the Node: the
 // taint keeps pods away until then. If the machine gets well first, somebody asks anew, or the Node does not go, it is cleaned all the same.
 // A request of the pool's comes back, so that machine-controller-manager may have more to do.
 func (d *Decision) leavesNode(now time.Time) bool {

@@ -15,7 +15,7 @@ import (
 )
 
 // distribute settles the claims on the share (P1, T5, T9): those that have a place are counted, those above a lowered
-// share are let go of, and those that ask for a place are served.
+// share are released, and those that ask for a place are served.
 func distribute(g Group, decisions []Decision, now time.Time) {
 	p := count(decisions, now)
 	if g.Share != nil {
@@ -28,7 +28,7 @@ func distribute(g Group, decisions []Decision, now time.Time) {
 	p.serve(g, now)
 }
 
-// places are the places within a share: who has one, who leaves one, who asks for one.
+// places are the places within a share: which machines have, leave and ask for a place.
 type places struct {
 	used, leaving int32
 	// kept are those that have one.
@@ -96,7 +96,7 @@ func (p *places) serveBeside(g Group, now time.Time) {
 }
 
 // preferNew has machines that fail for a reason which no kept one shows served first, one for each such reason. Where there is no place
-// for them, it lets go of machines that nobody asked for and that show what others show as well: of those that most show, the one that
+// for them, it releases machines that nobody asked for and that show what others show as well: of those that most show, the one that
 // failed last, because what the first ones have can be looked at (P15).
 func (p *places) preferNew(g Group) {
 	reasonOf := func(d *Decision) string { return facts.FailureReason(d.Member, g.NodeConditions) }
@@ -143,7 +143,7 @@ func firstToFail(a, b *Decision) int {
 	return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
 }
 
-// claimAnew adds the share's claim for a failure that is near, or has come, to what else keeps the machine (T2).
+// claimAnew adds the share's claim for a failure that is near, or has come, to what else preserves the machine (T2).
 func (d *Decision) claimAnew(g Group, now time.Time) {
 	expiry, _ := d.wants(theShare, g, now)
 	if auto := d.Target.claim(v1alpha1.CauseAuto); auto != nil && auto.Expiry.After(expiry) {
@@ -180,7 +180,7 @@ func (p *places) serve(g Group, now time.Time) {
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
-			// than being let go and taken anew.
+			// than being released and preserved again.
 			d.wait()
 		case d.Current != nil:
 			d.leave(RuleShareUsedUp, WhyFailedAgain)
@@ -190,7 +190,7 @@ func (p *places) serve(g Group, now time.Time) {
 	}
 }
 
-// leave lets go of a machine that has no place, except for who needs none (M12, X10). A person's claim that is left has had its time: the
+// leave releases a machine that has no place, unless a claim of it needs none (M12, X10). A person's claim that is left is used up: the
 // request would begin a new one (T3).
 func (d *Decision) leave(rule Rule, why reason.Reason) {
 	if d.Target.has(Claim.exempt) {

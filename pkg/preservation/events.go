@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// EventAction is the action of those Events about the preservation of a machine that tell of no decision, but of what nobody can
-// read (R3, R5). That of all others is the ID of the reason.
+// EventAction is the action of the Events about requests and timeouts that are not valid (R3, R5): they tell of no decision. The action
+// of all other Events is the ID of the reason.
 const EventAction = "Preserve"
 
 // Reasons of the Events on Machines and Nodes (P11).
@@ -23,27 +23,26 @@ const (
 	EventRecovered = "PreservedMachineRecovered"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
-	// EventNodeDenied says that the end of a preservation did not wait any longer for its traces to be removed from the Node,
-	// and why they could not be (P14).
+	// EventNodeDenied says that a preservation ended although its traces are still on the Node, and why they could not be removed (P14).
 	EventNodeDenied = "PreservedNodeDenied"
-	// EventRefused says that a machine failed and is not preserved, or that a request is not heeded, and why not.
+	// EventRefused says that a machine failed and is not preserved, or that a request is refused, and why.
 	EventRefused = "MachinePreservationRefused"
-	// EventInvalidRequest says that a request is not a valid one (R3).
+	// EventInvalidRequest says that a request is not valid (R3).
 	EventInvalidRequest = "InvalidPreserveRequest"
-	// EventInvalidTimeout says that the timeout beside a request is not a valid one (R5).
+	// EventInvalidTimeout says that the timeout beside a request is not valid (R5).
 	EventInvalidTimeout = "InvalidPreserveTimeout"
 )
 
-// Event returns the reason and the note of the Event by which people are told of the decision; empty if they are not. Its action is
+// Event returns the reason and the note of the Event that tells people of the decision; empty if no Event does. The Event's action is
 // the ID of the reason for the decision.
 func (d *Decision) Event() (reason, note string) {
 	switch {
 	case d.Verdict == Untold:
 		return "", ""
 	case d.Verdict == Refused:
-		return EventRefused, "Machine failed and is replaced as " + d.Why.Text
+		return EventRefused, "Machine failed and is replaced because " + d.Why.Text
 	case d.Verdict == Ignored:
-		return EventRefused, "Machine is not preserved as " + d.Why.Text
+		return EventRefused, "Machine is not preserved because " + d.Why.Text
 	case d.Target != nil:
 		reason = EventPreserved
 		switch d.Rule {
@@ -52,10 +51,19 @@ func (d *Decision) Event() (reason, note string) {
 		case RuleRecover:
 			reason = EventRecovered
 		}
-		return reason, fmt.Sprintf("Machine is %s until %s as %s (cause %s)",
-			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), d.Why.Text, d.Target.Cause())
+		conjunction := "because"
+		if d.GoesOn() {
+			conjunction = "although"
+		}
+		return reason, fmt.Sprintf("Machine is %s until %s %s %s (cause %s)",
+			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), conjunction, d.Why.Text, d.Target.Cause())
 	}
-	return EventReleased, fmt.Sprintf("Machine is no longer preserved as %s (cause was %s)", d.Why.Text, d.Current.Cause())
+	return EventReleased, fmt.Sprintf("Machine is no longer preserved because %s (cause was %s)", d.Why.Text, d.Current.Cause())
+}
+
+// GoesOn says that the machine stays preserved although the reason of the decision ended one of its claims.
+func (d *Decision) GoesOn() bool {
+	return d.Rule == RuleClaims && d.Target != nil && !d.Target.has(func(c Claim) bool { return WhyBegun(c.Cause) == d.Why })
 }
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
@@ -63,8 +71,8 @@ func IsEvent(reason string) bool {
 	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout}, reason)
 }
 
-// RuleTold returns the rule that an Event with this reason and action tells of; empty for one that another version wrote, or that
-// rests on one rule for a machine that failed and on another for one that did not.
+// RuleTold returns the rule that an Event with this reason and action tells of. It is empty for an Event of another version, and where
+// the rule depends on whether the machine had failed.
 func RuleTold(event, action string) Rule {
 	switch event {
 	case EventInvalidRequest:

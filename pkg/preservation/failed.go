@@ -20,7 +20,7 @@ func (d *Decision) HasFailed() (since time.Time, failed bool) {
 		return time.Time{}, false
 	case d.Target != nil:
 		return d.Target.FailedSince, d.Target.Failed
-	case d.Current != nil: // it is let go of at its deadline, or after that
+	case d.Current != nil: // it is released at its deadline, or after that
 		since = d.Current.FailedSince
 		if since.IsZero() {
 			since = failedSince(d.Machine)

@@ -13,7 +13,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// Span is the time for which a machine was kept, from the first claim to the end of the last one. It outlives the record:
+// Span is the time for which a machine was preserved, from the first claim to the end of the last one. It outlives the record:
 // what is used up of the longest time is counted from its begin, until it comes back (P13, M12).
 type Span struct {
 	// Since is when it began; zero for none.
@@ -46,7 +46,7 @@ func (d *Decision) comesBack(s Span, g Group) time.Time {
 	return from.Add(g.Timeouts.For(d.Machine).Health)
 }
 
-// readSpans reads for how long the machine was kept, and what of that has come back by now.
+// readSpans reads for how long the machine was preserved, and what of that has come back by now.
 func (d *Decision) readSpans(g Group, now time.Time) {
 	left := func(s Span) Span {
 		if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {
@@ -93,7 +93,7 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 	}
 }
 
-// spend notes for how long the machine was kept, and what AnnotationRemediation says that is no reason any more.
+// spend notes for how long the machine was preserved, and what of AnnotationRemediation no longer counts.
 func (n *Notes) spend(d Decision) {
 	n.Spent.Kept, n.Spent.Maintained = d.kept, d.maintained
 	if !d.spentUntil.IsZero() {

@@ -13,11 +13,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// MaintenanceOptions say how machines are kept whose nodes somebody works on (M12).
+// MaintenanceOptions say how maintenances of nodes preserve machines (M12).
 type MaintenanceOptions struct {
 	// Enabled says that AnnotationMaintenance on a Node counts. What was kept because of it ends as if it was removed.
 	Enabled bool
-	// MaxHoldTime is for how long a machine is kept because of maintenances, whoever asks. More than Group.MaxTimeout counts
+	// MaxHoldTime is for how long maintenances preserve a machine at most, of all requestors together. More than Group.MaxTimeout counts
 	// as that.
 	MaxHoldTime time.Duration
 }
@@ -25,7 +25,7 @@ type MaintenanceOptions struct {
 // maintained says that the claim of a maintenance stands: it is dropped when its time is over.
 func (r *Record) maintained() bool { return r.claim(v1alpha1.CauseMaintenance) != nil }
 
-// onlyProtected says that a maintenance is all that keeps the machine, maybe beside a remediation that waits for its end
+// onlyProtected says that a maintenance is all that preserves the machine, maybe beside a remediation that waits for its end
 // (X8), and that it is not about to fail. Nothing was held that counts as a preservation (P13).
 func (r *Record) onlyProtected() bool {
 	return r.maintained() && r.hasOnly(Claim.ownBound) && !r.Failing()
@@ -38,7 +38,7 @@ func (d *Decision) unheld(holder Holder) bool {
 	return d.Target.onlyProtected() && !holder.obeys(*d) && d.Request.Spent != v1alpha1.RequestNow && !(onNode && d.NodeUnknown)
 }
 
-// maintenance returns since when the maintenance of the machine's node goes on, as the Node says, and whether there is one.
+// maintenance returns since when the maintenance of the machine's node goes on according to the Node, and whether there is one.
 // The time is zero if it cannot be read.
 func (d *Decision) maintenance(g Group) (since time.Time, ok bool) {
 	if !g.Maintenance.Enabled || d.Node == nil {
@@ -73,8 +73,8 @@ func (d *Decision) countMaintenance(g Group, now time.Time) {
 	d.maintained.Since = d.countedSince(g, now)
 }
 
-// refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the
-// machine (M12). Of one that was under way then, the end of its claim was told.
+// refuseMaintenance tells why a maintenance that begins once the time of all of them is used up does not preserve the
+// machine (M12). If it was under way then, an Event told the end of its claim.
 func (d *Decision) refuseMaintenance(g Group, now time.Time) {
 	since, _ := d.maintenance(g)
 	if until, ok := d.maintainable(g, now); !ok && !since.Before(until) {
@@ -123,7 +123,7 @@ func (d *Decision) settleMaintenance(a *asker, g Group, now time.Time) {
 }
 
 // spendMaintenance counts the time of maintenances as used up, also if an operator has cut it short (P6): the maintenance
-// that goes on is no reason to keep the machine any more.
+// that goes on no longer preserves the machine.
 func (d *Decision) spendMaintenance(g Group, now time.Time) {
 	until, _ := d.maintainable(g, now)
 	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(until) {
@@ -131,7 +131,7 @@ func (d *Decision) spendMaintenance(g Group, now time.Time) {
 	}
 }
 
-// MaintainedUntil returns until when a machine is kept whose Node shows a maintenance, and if it is not, the zero time and why
+// MaintainedUntil returns until when a machine is preserved whose Node shows a maintenance, and if it is not, the zero time and why
 // the maintenance does not keep it (M12). The group need not have its other members.
 func MaintainedUntil(g Group, m facts.Member, now time.Time) (until time.Time, why reason.Reason) {
 	g.Members = []facts.Member{m}

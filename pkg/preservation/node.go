@@ -149,7 +149,7 @@ type Message struct {
 	Drain string
 	// Until is when the preservation ends, zero if the message does not say.
 	Until time.Time
-	// Cause is why the machine is kept, and Why the reason that goes with it; empty and zero if the message does not say.
+	// Cause is why the machine is preserved, and Why the reason that goes with it; empty and zero if the message does not say.
 	Cause string
 	Why   reason.Reason
 }

@@ -44,18 +44,18 @@ type Notes struct {
 	// NodeUncleaned says that a preservation ended without its traces being removed from the Node, until they are removed: because a
 	// webhook of the shoot denied it (P14), or because the Node is to go with its machine (T8).
 	NodeUncleaned bool `json:"nodeUncleaned,omitempty"`
-	// Spent is what has had its time.
+	// Spent is what is used up.
 	Spent Spent `json:"spent,omitzero"`
 }
 
-// Spent is what has had its time, and is no reason any more to keep a machine. It outlives the preservation.
+// Spent is what is used up, and no longer preserves the machine. It outlives the preservation.
 type Spent struct {
-	// Released is when a failed machine was let go: it is on its way out, and not preserved once more for the same failure (T8).
+	// Released is when a failed machine was released: it is being replaced, and not preserved again for the same failure (T8).
 	Released time.Time `json:"released,omitzero"`
 	// Request is a request on the Node that could not be deleted there, because the shoot denied it. It counts for nothing until it is
 	// another one (P14).
 	Request string `json:"request,omitempty"`
-	// Kept is for how long people and the share have had the machine kept (P13), Maintained the same of maintenances (M12). Where the
+	// Kept is for how long people and the share have preserved the machine (P13), Maintained the same of maintenances (M12). Where the
 	// time of the latter was cut short, it lies as far back as if all of it had passed.
 	Kept       Span `json:"kept,omitzero"`
 	Maintained Span `json:"maintained,omitzero"`
@@ -64,8 +64,8 @@ type Spent struct {
 // maxRecord is how long a record may be in bytes. What we write is shorter, unless operators write texts of thousands of bytes.
 const maxRecord = 4096
 
-// ReadNotes returns what is noted on a Machine. What nobody can read counts as nothing: what people read on the Machine still says
-// that it is kept, and until when (P10). What the version before has written counts as well.
+// ReadNotes returns what is noted on a Machine. Notes that cannot be read count as none: what people read on the Machine still says that
+// it is preserved, and until when (P10). What the version before wrote counts as well.
 func ReadNotes(machine *machinev1alpha1.Machine) Notes {
 	n := Notes{}
 	if value, ok := machine.Annotations[v1alpha1.AnnotationPreservationRecord]; ok {
@@ -117,7 +117,7 @@ func note(machine *machinev1alpha1.Machine, edit func(*Notes)) {
 	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.AnnotationPreservationRecord, string(value))
 }
 
-// DropClaims takes the cause and the expiry that people read for all that is known of why a machine is kept.
+// DropClaims drops all claims but the one that people read: its cause and its expiry.
 func DropClaims(machine *machinev1alpha1.Machine) {
 	note(machine, func(n *Notes) { n.Claims = nil })
 }

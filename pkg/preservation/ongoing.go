@@ -82,8 +82,8 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	}
 }
 
-// settleRequest drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
-// kept for another reason. The request of a claim that has expired is deleted when the last claim ends.
+// settleRequest drops the claim of a person who withdrew the request, and adds that of a person who requests a machine
+// that is preserved for another reason. The request of a claim that has expired is deleted when the last claim ends.
 func (d *Decision) settleRequest(g Group, now time.Time) {
 	target := d.Target
 	switch claim := target.personal(); {
@@ -180,7 +180,7 @@ func (d *Decision) settleDoubted(now time.Time) {
 	}
 }
 
-// replace lets go of a machine that failed during an update of its MachineDeployment (P3). If it was only held until its
+// replace releases a machine that failed during an update of its MachineDeployment (P3). If it was only held until its
 // deadline, nobody was told that it is kept: people are told that it is not.
 func (d *Decision) replace() {
 	d.end(RuleRollout, WhyReplaced)

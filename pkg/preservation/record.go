@@ -19,16 +19,16 @@ import (
 
 const subPhaseSuffix = ":Preserved"
 
-// PhaseFailedPreserved is the sub-phase of a failed machine that is held.
+// PhaseFailedPreserved is the sub-phase of a failed machine that is preserved.
 const PhaseFailedPreserved = string(machinev1alpha1.MachineFailed) + subPhaseSuffix
 
-// Claim is a reason to keep a machine. Claims add up: the machine is kept while one stands, and each ends by its own rule.
+// Claim is a reason to preserve a machine. Claims add up: the machine is preserved while a claim stands, and each ends by its own rule.
 type Claim struct {
 	// Cause is one of the Cause constants of the API.
 	Cause string `json:"cause"`
 	// Expiry is when the claim ends. Zero: it was made unreadable by hand.
 	Expiry time.Time `json:"expiry,omitzero"`
-	// Tentative says that the claim is the share's, of a machine that is kept already and about to fail: it stands once the
+	// Tentative says that the claim is the share's, of a machine that is preserved already and about to fail: it stands once the
 	// machine has failed, and goes without a trace if that is healthy again before its deadline (T2, H4).
 	Tentative bool `json:"tentative,omitempty"`
 }
@@ -47,7 +47,7 @@ func (c Claim) tentative() bool  { return c.Tentative }
 
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
-	// Claims are why the machine is kept, in the order in which they came; never empty, and at most one of a person.
+	// Claims are why the machine is preserved, in the order in which they came; never empty, and at most one of a person.
 	Claims []Claim
 	// Failed says that the machine is in Failed:Preserved.
 	Failed bool
@@ -64,7 +64,7 @@ type Record struct {
 	// Since is when the machine was preserved first, also if it was released in between, unless what was used up has come
 	// back since (P13). Zero while Provisional, and if only maintenances or power cycles have kept it.
 	Since time.Time
-	// MaintenanceOver is when the maintenance ended that the machine is still kept for, as it was not healthy then (M13).
+	// MaintenanceOver is when the maintenance ended that still preserves the machine, because it was not healthy then (M13).
 	// Zero otherwise.
 	MaintenanceOver time.Time
 	// RemediatedUntil is what the expiry of the claim of a remediation was made of (X10). Zero if there is none.
@@ -207,7 +207,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	return record
 }
 
-// lineUp brings the claims of a machine in line with the cause and the expiry that people read: an operator edits the end of the
+// lineUp makes the claims of a machine agree with the cause and the expiry that people read: an operator edits the expiry of the
 // preservation, and not of a claim (P6).
 func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
 	if len(claims) < 2 { // a single claim is not noted, and what cannot be read is none

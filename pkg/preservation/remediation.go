@@ -11,16 +11,16 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// RemediationOptions say how machines are kept whose hosts are power-cycled (X10).
+// RemediationOptions say how power cycles of hosts preserve machines (X10).
 type RemediationOptions struct {
-	// Enabled says that AnnotationRemediation on a Machine counts. What was kept because of it ends as if it was removed.
+	// Enabled says that AnnotationRemediation on a Machine counts. If it is false, what it preserved ends as if the annotation was removed.
 	Enabled bool
 }
 
 // remediated says that the claim of a remediation stands: it is dropped when its time is over.
 func (r *Record) remediated() bool { return r.claim(v1alpha1.CauseRemediation) != nil }
 
-// onlyRemediated says that a remediation is all that keeps the machine.
+// onlyRemediated says that a remediation is all that preserves the machine.
 func (r *Record) onlyRemediated() bool { return len(r.Claims) == 1 && r.remediated() }
 
 // remediation returns until when the machine is to be kept for the power cycle of its host, and whether that is asked for.

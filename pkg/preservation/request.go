@@ -29,7 +29,7 @@ type Request struct {
 	Value string
 	// Invalid is the value as written if it is not a valid one (R3).
 	Invalid string
-	// Spent is a valid value on the Node that has had its time and could not be deleted there. It asks for nothing any more.
+	// Spent is a valid value on the Node that is used up and could not be deleted there. It asks for nothing any more.
 	Spent string
 	// OnNode says that the Node carries the request and not the Machine (R2).
 	OnNode bool
@@ -171,7 +171,7 @@ func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
 }
 
 // isTaken says that machine-controller-manager has removed the annotation in whose place there was false: it takes the hold
-// for a request that has had its time (R4). What is on the Machine since says nothing of the Node.
+// for a request that is used up (R4). What is on the Machine since says nothing of the Node.
 func isTaken(machine *machinev1alpha1.Machine, node bool) bool {
 	original, ok := setAside(machine, node)
 	_, annotated := machine.Annotations[v1alpha1.AnnotationPreserve]

@@ -78,7 +78,7 @@ func askedElsewhere(machine *machinev1alpha1.Machine, node *corev1.Node, cause s
 	return ""
 }
 
-// shownClaims returns why a preserved machine is kept: the cause that it is told for, and who works on it. If none is told, what asks
+// shownClaims returns the claims that a node shows: the cause of its condition, and who works on it. If none is told, what asks
 // for the case that it fails is no reason while somebody works on a machine that has not failed.
 func shownClaims(node *corev1.Node, failed bool, told Message) []Claim {
 	var (
@@ -112,8 +112,8 @@ func IsPowerCycled(node *corev1.Node) bool {
 	return c != nil && (c.Status == corev1.ConditionTrue || c.Reason == v1alpha1.PowerCycleWaiting)
 }
 
-// IsProtected says that a node shows that its machine is kept as somebody works on it, without a condition as it has not failed
-// (M12). Until when is not shown.
+// IsProtected says that a node shows that its machine is preserved because of a maintenance, without a condition because the machine has
+// not failed (M12). Until when is not shown.
 func IsProtected(node *corev1.Node) bool {
 	c := PreservedCondition(node)
 	return (c == nil || c.Status != corev1.ConditionTrue) &&

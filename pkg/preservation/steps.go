@@ -167,7 +167,7 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	}
 }
 
-// unconsumed returns the request on the Node that has had its time and cannot be deleted there, empty for none.
+// unconsumed returns the request on the Node that is used up and cannot be deleted there, empty for none.
 func (d *Decision) unconsumed() string {
 	switch {
 	case !d.NodeDenied:
@@ -190,7 +190,7 @@ func dropRecord(machine *machinev1alpha1.Machine) {
 	})
 }
 
-// consume deletes a request that has had its time. false is nobody's to remove but the person's (R4).
+// consume deletes a request that is used up. false is nobody's to remove but the person's (R4).
 func consume(annotations map[string]string) {
 	if annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
 		delete(annotations, v1alpha1.AnnotationPreserve)

@@ -158,9 +158,9 @@ func kubectlPreserve(p *Pool) {
 	_, app := p.workload(broken)
 	p.secretive(well)
 
-	// A machine is asked for, and again for longer.
+	// A machine is requested, and then extended.
 	text := owner.does("now", nodes[0], "--for", "6h", "--wait")
-	p.Expect(text).To(MatchRegexp(`Its machine is kept until \S+, as it was asked for\. \[T1\]`))
+	p.Expect(text).To(MatchRegexp(`Its machine is preserved until \S+ because it was requested\. \[T1\]`))
 	until := p.keptUntil(text)
 	p.Expect(until).To(BeTemporally("~", time.Now().Add(6*time.Hour), time.Minute))
 	owner.does("extend", nodes[0], "--for", "1h")
@@ -183,17 +183,17 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(owner.does("list")).To(And(ContainSubstring("\x1b[1mPOOL "),
 		MatchRegexp(row(p.name, zone, nodes[0], "Running:Preserved", "now", "-", `6h\d+m`, "shoot user")),
 		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto")),
-		MatchRegexp(row(p.name, zone, `\?`, "1", `\?`)), ContainSubstring("known in the seed only")))
+		MatchRegexp(row(p.name, zone, `\?`, "1", `\?`)), ContainSubstring("only known in the seed")))
 	p.Expect(operator.does("list", "-o", "wide")).To(And(
 		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto", `\w+`, `\S+`, "nobody", regexp.QuoteMeta(expiry.UTC().Format(time.RFC3339)), broken.Name)),
 		MatchRegexp(row(p.name, zone, "1", "1", "0"))))
 	p.Expect(viewer.does("list", nodes[1])).To(MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved")))
 
 	at := expiry.UTC().Format(time.RFC3339)
-	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("as the machine failed (cause auto). [T5]"), ContainSubstring("It is kept until "+at), ContainSubstring("What is in the seed:")))
-	p.Expect(operator.does("explain", nodes[1])).To(And(ContainSubstring("Machine "+broken.Name+" is kept. It is Failed:Preserved."),
-		ContainSubstring("has a share of 1, of which 1 is taken: "+broken.Name+". [P1]"), ContainSubstring("It is kept until "+at), Not(ContainSubstring("What is not known"))))
-	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("The machine failed: the node has taint"), ContainSubstring("The Events of the node: ")))
+	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("because the machine failed (cause auto). [T5]"), ContainSubstring("It is preserved until "+at), ContainSubstring("What is in the seed:")))
+	p.Expect(operator.does("explain", nodes[1])).To(And(ContainSubstring("Machine "+broken.Name+" is preserved. It is Failed:Preserved."),
+		ContainSubstring("has 1 place. Taken by "+broken.Name+". [P1]"), ContainSubstring("It is preserved until "+at), Not(ContainSubstring("What is not known"))))
+	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("The machine failed: its node has taint"), ContainSubstring("The Events of the node: ")))
 	p.Expect(operator.does("drain-forecast", nodes[1])).To(ContainSubstring("What the drain of a failed machine"))
 
 	// Evidence of a machine whose kubelet is dead, for each of them, and what can be read of it without any cluster.
@@ -201,13 +201,13 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(files["index.md"]).To(And(ContainSubstring("Condition Preserved is True"), ContainSubstring("- pods of the node: pods is forbidden"), ContainSubstring("needs access to the seed")))
 	p.Expect(files).NotTo(HaveKey(HavePrefix("seed/")))
 	_, files = owner.gathers(nodes[1])
-	p.Expect(files["index.md"]).To(And(ContainSubstring("**tainted**"), ContainSubstring("**held**"), ContainSubstring("kubelet"), ContainSubstring(app.Name)))
+	p.Expect(files["index.md"]).To(And(ContainSubstring("**tainted**"), ContainSubstring("**preserved**"), ContainSubstring("kubelet"), ContainSubstring(app.Name)))
 	bundle, files := operator.gathers(nodes[1])
-	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`It is kept because of "auto".`), ContainSubstring("**kept until**")))
-	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)What could not be had.*kubelet.*What was redacted`))
+	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`It is preserved (cause "auto").`), ContainSubstring("**expires**")))
+	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)What could not be gathered.*kubelet.*What was redacted`))
 	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json"), HaveKey("manifest.json"), Not(HaveKey(HavePrefix("node/")))))
 	stranger := owner.as("--kubeconfig", os.DevNull)
-	p.Expect(stranger.does("explain", nodes[1], "--from", bundle)).To(ContainSubstring("Machine " + broken.Name + " is kept. It is Failed:Preserved."))
+	p.Expect(stranger.does("explain", nodes[1], "--from", bundle)).To(ContainSubstring("Machine " + broken.Name + " is preserved. It is Failed:Preserved."))
 	p.Expect(stranger.does("list", "--from", bundle)).To(MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto")))
 
 	// And of one that answers, with its journal.
@@ -229,14 +229,14 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(status).To(Equal(1))
 	p.Expect(text).To(ContainSubstring("ask its owner to bind you to Role evidence-viewer in namespace machine-preservation-evidence"))
 
-	// It is let go of, after a question, while somebody waits for that.
+	// It is released after a confirmation, while somebody waits for that.
 	released := owner.follows("list", nodes[1], "-w", "--until", "released", "--timeout", "5m")
 	text, status = owner.terminal("n\n", "release", nodes[1])
 	p.Expect(status).To(Equal(1))
-	p.Expect(text).To(And(ContainSubstring("Let go of it? It is terminated, with all that is on it. [y/N]"), ContainSubstring("not confirmed, nothing was changed")))
+	p.Expect(text).To(And(ContainSubstring("it is terminated with everything on it. Release it? [y/N]"), ContainSubstring("not confirmed, nothing was changed")))
 	p.Expect(p.isPreserved(p, broken, failedPreserved, "auto")).To(BeTemporally("==", expiry))
 	text = owner.does("release", nodes[1], "--yes", "--wait")
-	p.Expect(text).To(MatchRegexp(`node/\S+ is (kept no longer|gone)\n$`))
+	p.Expect(text).To(MatchRegexp(`node/\S+ is (no longer preserved|gone)\n$`))
 	shown, status = released()
 	p.Expect(status).To(BeZero())
 	p.Expect(shown).To(MatchRegexp(row(p.name, zone, nodes[1], "Released")))
@@ -252,7 +252,7 @@ func kubectlPreserve(p *Pool) {
 
 	// What was stored when it failed is still there.
 	_, files = operator.gathers(broken.Name, "--stored")
-	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring("**held**")))
+	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring("**preserved**")))
 	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json")))
 
 	text, status = owner.terminal("", "list", nodes[0], "-w", "--until", "released", "--timeout", "2s")

@@ -47,7 +47,7 @@ func invalidRequests(p *Pool) {
 	machines := p.running(2)
 	p.request(machines[0], "yes")
 	p.annotate(machines[1], map[string]any{preserve: "now", prefix + "timeout": "tomorrow"})
-	p.nodeEvent(machines[0], "InvalidPreserveRequest", `"yes" is ignored, valid are "now", "when-failed", "false" and "true"`)
+	p.nodeEvent(machines[0], "InvalidPreserveRequest", `"yes" is ignored because it is not valid. Valid values: "now", "when-failed", "false" and "true"`)
 	p.nodeEvent(machines[1], "InvalidPreserveTimeout", `"tomorrow" is ignored`)
 	p.Expect(p.preserved(machines[1], runningPreserved, "now")).To(BeTemporally("~", time.Now().Add(preserveTimeout), time.Minute))
 	p.Expect(p.fresh(p, machines[0]).Annotations).NotTo(Or(HaveKey(prefix+"cause"), ContainElement("yes")))
@@ -82,7 +82,7 @@ func longest(p *Pool) {
 	p.annotateMachine(machine, builder.NotePreservedSince, "2000-01-01T00:00:00Z")
 	defer p.annotateMachine(machine, builder.NotePreservedSince, since)
 	p.request(machine, "now")
-	p.nodeEvent(machine, "MachinePreservationRefused", "kept for as long as operators allow")
+	p.nodeEvent(machine, "MachinePreservationRefused", "preserved for as long as operators allow")
 	p.ordinary(machine)
 	p.withdraw(machine)
 }

@@ -143,7 +143,7 @@ func (p *Pool) toldWhyGone(machine *machinev1alpha1.Machine) {
 	for _, name := range []string{node, machine.Name} {
 		p.Expect(owner.does("why", name)).To(And(
 			ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
-			ContainSubstring("It was not kept, because the share of its MachineDeployment is used up."),
+			ContainSubstring("It was not preserved because no place of its pool in its zone is free."),
 			ContainSubstring("It was replaced at "), ContainSubstring("It is gone: node %q does not exist.", node)))
 	}
 }
@@ -302,7 +302,7 @@ func neverJoined(p *Pool) {
 		owner := person{Pool: p, dir: p.t.TempDir()}
 		p.eventually(func(g Gomega) {
 			text, _ := owner.terminal("", "why", machine.Name)
-			g.Expect(text).To(And(ContainSubstring("it never joined the cluster"), ContainSubstring("It was kept")))
+			g.Expect(text).To(And(ContainSubstring("it never joined the cluster"), ContainSubstring("It was preserved")))
 		})
 	}
 
@@ -324,23 +324,23 @@ func visible(p *Pool) {
 	machine := p.running(2)[0]
 	p.request(machine, "now")
 	until := p.preserved(machine, runningPreserved, "now").UTC().Format(time.RFC3339)
-	p.told(machine, "MachinePreserved", "Running:Preserved until "+until+" as it was asked for (cause now)")
+	p.told(machine, "MachinePreserved", "Running:Preserved until "+until+" because it was requested (cause now)")
 	p.shows(machine, corev1.ConditionTrue, until, "Preserved")
 
 	p.fail(machine, NodeCondition)
 	p.preserved(machine, failedPreserved, "now")
-	p.told(machine, "PreservedMachineFailed", "Failed:Preserved until "+until+" as the machine failed (cause now)")
+	p.told(machine, "PreservedMachineFailed", "Failed:Preserved until "+until+" because the machine failed (cause now)")
 	p.shows(machine, corev1.ConditionTrue, until, "Drained")
 	p.nodeEvent(machine, "PreservedNodeDrained", "is drained")
 
 	p.fail(machine, NoFault)
 	p.preserved(machine, runningPreserved, "now")
-	p.told(machine, "PreservedMachineRecovered", "Running:Preserved until "+until+" as the node is healthy again (cause now)")
+	p.told(machine, "PreservedMachineRecovered", "Running:Preserved until "+until+" because the node is healthy again (cause now)")
 	p.shows(machine, corev1.ConditionTrue, until, "Preserved")
 
 	p.request(machine, "false")
 	p.ordinary(machine)
-	p.told(machine, "MachinePreservationEnded", "no longer preserved as the preservation was stopped")
+	p.told(machine, "MachinePreservationEnded", "no longer preserved because annotation node.machine.sapcloud.io/preserve=false was set")
 	// Machine-controller-manager >= 0.62 has a reason of its own, if it is the first to notice.
 	p.shows(machine, corev1.ConditionFalse, "", "PreservationEnded", "Preservation stopped.")
 }

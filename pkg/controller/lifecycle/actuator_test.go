@@ -453,7 +453,7 @@ var _ = Describe("Actuator", func() {
 				node := &corev1.Node{}
 				Expect(shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
 				Expect(node.Spec.Taints).To(BeEmpty())
-				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved as " + preservation.WhyDisabled.Text)))
+				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved because " + preservation.WhyDisabled.Text)))
 				Expect(deployed()).To(BeFalse())
 			})
 
@@ -525,7 +525,7 @@ var _ = Describe("Actuator", func() {
 				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 				Expect(machine().Annotations).NotTo(HaveKey(cause))
 				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved")))
-				Expect(recorder.Events).To(Receive(ContainSubstring("Machine is released although its node was not cleaned")))
+				Expect(recorder.Events).To(Receive(ContainSubstring("Machine is released, but taint, annotations and condition of its preservation are still on its node")))
 			})
 
 			It("T10: should leave the machines of a shoot alone that is deleted", func() {

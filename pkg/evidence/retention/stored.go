@@ -58,7 +58,8 @@ const (
 	StoredKey = "bundle.tar.gz"
 )
 
-// What of it is copied to the shoot, for who may read it there. Secrets have it: who may view a cluster reads ConfigMaps and custom resources.
+// What is copied to the shoot, for those who may read it there. It is in Secrets, because viewers of a cluster read ConfigMaps and custom
+// resources.
 const (
 	// ShootNamespace is the namespace of the copies, and of nothing else. They have the names of what they are copied from.
 	ShootNamespace = "machine-preservation-evidence"

@@ -69,7 +69,7 @@ func (s Shelf) Last(machine, failure string) *metav1.PartialObjectMetadata {
 }
 
 // Due returns when evidence of a failure is to be gathered; zero for never. Where the shoot or the seed could not be asked, it is
-// gathered again, as long as the machine is kept. What was stored once and is gone is gathered again if there is a place: it was
+// gathered again, while the machine is preserved. What was stored once and is gone is gathered again if there is a place: it was
 // evicted otherwise, or would evict that of another machine.
 func (s Shelf) Due(machine *machinev1alpha1.Machine, now time.Time) time.Time {
 	failure := FailureOf(machine)

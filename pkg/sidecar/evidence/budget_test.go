@@ -128,7 +128,7 @@ var _ = Describe("Budget", func() {
 		e.controller.Budget = 4 << 10
 		Expect(e.reconcile(ctx, "m")).To(Equal(5 * time.Minute))
 		Expect(e.configMaps(ctx)).To(BeEmpty())
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed There is no place for the evidence of the failure now: ")))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure cannot be stored now, and this is tried again: ")))
 		Expect(counted("failed")).To(BeZero())
 		Expect(e.evidence(ctx)).NotTo(Equal(failure), "none is stored")
 	})

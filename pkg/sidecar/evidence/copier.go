@@ -43,7 +43,7 @@ const (
 	copyPage, maxCopies = 20, 1000
 )
 
-// Copier copies what is stored in the seed to the shoot, for who may read it there. Whatever the shoot answers, the seed does not wait for
+// Copier copies what is stored in the seed to the shoot, for those who may read it there. Whatever the shoot answers, the seed does not wait for
 // it, and nothing comes back from it but the names of copies, each with what it was copied from: a copy that somebody changes or deletes
 // is not looked at again by the same process.
 type Copier struct {
@@ -160,7 +160,7 @@ func (c *Copier) copy(ctx context.Context, stored *metav1.PartialObjectMetadata)
 	if err := call(ctx, func(ctx context.Context) error {
 		return c.Seed.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingFields{metav1.ObjectNameField: stored.Name})
 	}); err != nil {
-		return fmt.Errorf("failed to read what is stored: %w", err)
+		return fmt.Errorf("failed to read the stored evidence: %w", err)
 	}
 	if len(list.Items) == 0 || list.Items[0].UID != stored.UID { // it is told of again
 		return nil
@@ -169,14 +169,14 @@ func (c *Copier) copy(ctx context.Context, stored *metav1.PartialObjectMetadata)
 	bundle, archive := list.Items[0].BinaryData[retention.StoredKey], &bytes.Buffer{}
 	size, err := evidence.WriteForShoot(archive, bytes.NewReader(bundle), int64(len(bundle)))
 	if err != nil {
-		log.Info("There is no copy of evidence for the shoot", "reason", err.Error())
+		log.Info("Evidence is not copied to the shoot", "reason", err.Error())
 		c.copies[stored.Name] = stored.UID
 		return nil
 	}
 	err = call(ctx, func(ctx context.Context) error { return c.Shoot.Create(ctx, secretOf(stored, archive.Bytes(), size)) })
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
-		log.Info("The shoot does not take a copy of evidence", "reason", err.Error())
+		log.Info("The shoot refuses a copy of evidence", "reason", err.Error())
 	case err != nil:
 		return fmt.Errorf("failed to copy evidence to the shoot: %w", err)
 	}

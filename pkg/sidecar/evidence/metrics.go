@@ -20,7 +20,7 @@ const (
 var bundles = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "evidence_total",
-	Help:      "Evidence of failed machines that was stored, was stored without what could not be had, or could not be stored.",
+	Help:      "Evidence of failed machines, by whether it was stored, was stored incompletely, or could not be stored.",
 }, []string{"outcome"})
 
 // serveZeros has all outcomes served: an increase can be seen only of what was there before.

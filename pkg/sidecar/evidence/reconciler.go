@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence stores what is known of failed machines that are kept, so that it outlives them. All state is in objects: the
+// Package evidence stores what is known of failed, preserved machines, so that it outlives them. All state is in objects: the
 // Machine says of which failure evidence is stored, and the ConfigMap when it is to be deleted.
 package evidence
 
@@ -109,12 +109,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		complete, err := r.store(ctx, machine, failure, shelf.Last(machine.Name, failure) != nil)
 		if errors.Is(err, evidence.ErrTooLarge) {
-			r.tell(machine, corev1.EventTypeWarning, EventFailed, "There is no place for the evidence of the failure now: "+err.Error())
+			r.tell(machine, corev1.EventTypeWarning, EventFailed, "The evidence of the failure cannot be stored now, and this is tried again: "+err.Error())
 			return reconcile.Result{RequeueAfter: retention.RetryIncomplete}, nil
 		}
 		if err != nil {
 			bundles.WithLabelValues(outcomeFailed).Inc()
-			r.tell(machine, corev1.EventTypeWarning, EventFailed, "The evidence of the failure could not be stored: "+err.Error())
+			r.tell(machine, corev1.EventTypeWarning, EventFailed, "The evidence of the failure could not be stored, and this is tried again: "+err.Error())
 			return reconcile.Result{}, fmt.Errorf("failed to store evidence: %w", err)
 		}
 		if gathered = true; !complete {
@@ -206,7 +206,7 @@ func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, st
 			return nil
 		}
 	}
-	return fmt.Errorf("there is no place for a ConfigMap: all %d from %s on are there", retention.MaxStoredNames, retention.StoredNames()[0])
+	return fmt.Errorf("all %d ConfigMaps for evidence exist, from %s on", retention.MaxStoredNames, retention.StoredNames()[0])
 }
 
 func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, bundle *evidence.Bundle, size evidence.Size) {
@@ -224,7 +224,7 @@ func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, b
 		return
 	}
 	bundles.WithLabelValues(outcomeIncomplete).Inc()
-	r.tell(machine, corev1.EventTypeWarning, EventIncomplete, note+" Not in it: "+strings.Join(brief.First(missing, maxNamed), ", ")+".")
+	r.tell(machine, corev1.EventTypeWarning, EventIncomplete, note+" It does not have: "+strings.Join(brief.First(missing, maxNamed), ", ")+".")
 }
 
 // begin writes on the machine since when evidence of its failure is being gathered, unless that is there, or some is stored. An
@@ -267,7 +267,7 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 	return run.Err()
 }
 
-// lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
+// lookAfter deletes what is past its retention time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
 func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
 	if r.Changed != nil {
 		defer r.Changed()
@@ -292,7 +292,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 		object := &corev1.ConfigMap{ObjectMeta: shelf.Stored[i].ObjectMeta}
 		switch expires, changes := todo.Expire[object.Name]; {
 		case slices.Contains(todo.Delete, object.Name):
-			logf.FromContext(ctx).Info("Deleting evidence whose time is over or that is replaced", "configMap", object.Name)
+			logf.FromContext(ctx).Info("Deleting evidence that is replaced or past its retention time", "configMap", object.Name)
 			run.Do(ctx, intent.Write{Before: object, Delete: true})
 		case slices.Contains(todo.Evict, object.Name):
 			if run.Do(ctx, intent.Write{Before: object, Delete: true}); run.Written(object) {

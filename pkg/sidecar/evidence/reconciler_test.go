@@ -378,8 +378,8 @@ var _ = Describe("Reconciler", func() {
 		}
 		e := newEnvironment(objects...)
 		_, err := e.reconcile(ctx, "m")
-		Expect(err).To(MatchError(ContainSubstring("all 50 from machine-preservation-evidence-01 on are there")))
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored: there is no place")))
+		Expect(err).To(MatchError(ContainSubstring("all 50 ConfigMaps for evidence exist, from machine-preservation-evidence-01 on")))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored, and this is tried again: all ")))
 		Expect(counted("failed")).To(Equal(1.0))
 	})
 
@@ -405,7 +405,7 @@ var _ = Describe("Reconciler", func() {
 		e := newEnvironment(Machine("m", failed, kept))
 		e.missing = []observed.Missing{{Thing: "node m", Reason: "it is gone"}, {Thing: observed.WhatPods, Partial: true, Reason: "there are more"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero(), "more than that is not to be had later")
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), ContainSubstring("Not in it: node m (it is gone)"), ContainSubstring("the rest of pods of the node (there are more)"))))
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), ContainSubstring("It does not have: node m (it is gone)"), ContainSubstring("the rest of pods of the node (there are more)"))))
 		Expect(counted("incomplete")).To(Equal(1.0))
 	})
 

@@ -29,7 +29,7 @@ const ControllerName = "failures"
 // labelPool is the label of the worker pool on what belongs to it.
 const labelPool = "worker.gardener.cloud/pool"
 
-// AddToManager adds the Ledger to a manager of the control-plane namespace. It looks at the Machines that others watch.
+// AddToManager adds the controller of the failure history to a manager of the control-plane namespace. It looks at the Machines that others watch.
 func (l *Ledger) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error {
 	l.Source = mgr.GetClient()
 	l.SourceReader = mgr.GetAPIReader()
@@ -46,7 +46,7 @@ func (l *Ledger) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error {
 		Complete(pace.RetryConflicts(l))
 }
 
-// start has requests added from now on, beginning with all that were made before, and one that finds what a former ledger has left.
+// start has requests added from now on, beginning with all that were made before, and one that finds what a former process has left.
 func (l *Ledger) start(enqueue func(reconcile.Request, time.Duration)) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -18,10 +18,10 @@ import (
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 )
 
-// qps and burst are how many requests the ledger makes in a second, however many machines fail: it is in no hurry.
+// qps and burst are how many requests it makes in a second, however many machines fail: it is in no hurry.
 const qps, burst = 20, 50
 
-// NewClient returns a client of the shoot for the ledger. Nothing that it reads is in a cache. Nobody is asked yet: the shoot does not
+// NewClient returns a client of the shoot for the failure history. Nothing that it reads is in a cache. Nobody is asked yet: the shoot does not
 // have to be there.
 func NewClient(shoot *rest.Config) (client.Client, error) {
 	known := runtime.NewScheme()
@@ -35,7 +35,7 @@ func NewClient(shoot *rest.Config) (client.Client, error) {
 	paced.QPS, paced.Burst = qps, burst
 	c, err := client.New(paced, client.Options{Scheme: known, Mapper: mapper})
 	if err != nil {
-		return nil, fmt.Errorf("failed to create the client of the ledger: %w", err)
+		return nil, fmt.Errorf("failed to create the client of the failure history: %w", err)
 	}
 	return c, nil
 }

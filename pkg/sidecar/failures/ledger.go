@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failures writes the ledger of the failures of a shoot's machines. All that has yet to be completed is in the entries: a
-// restarted ledger lists those that are open. Nobody waits for it, whatever the shoot answers.
+// Package failures writes the failure history of a shoot. What must still be completed is only in the open entries: after a restart,
+// they are listed. No other controller waits for it, whatever the shoot answers.
 package failures
 
 import (
@@ -199,7 +199,7 @@ func (l *Ledger) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	wait, news := l.trouble.Again(err, l.Clock.Now())
 	if news {
-		logf.FromContext(ctx).Info("The ledger of failures waits for the shoot", "reason", err.Error(), "retryAfter", wait.String())
+		logf.FromContext(ctx).Info("The failure history waits for the shoot", "reason", err.Error(), "retryAfter", wait.String())
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
@@ -211,7 +211,7 @@ func (l *Ledger) load(ctx context.Context) error {
 		if err := l.call(ctx, func(ctx context.Context) error {
 			return l.Shoot.List(ctx, list, client.HasLabels{failuresv1alpha1.LabelOpen}, client.Limit(pageSize), client.Continue(next))
 		}); err != nil {
-			return fmt.Errorf("failed to list the entries that are open: %w", err)
+			return fmt.Errorf("failed to list the open entries: %w", err)
 		}
 		l.mutex.Lock()
 		for i := range list.Items {
@@ -326,10 +326,10 @@ func (l *Ledger) begin(ctx context.Context, entry *failure.Entry, place failure.
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err): // nor would it be later
 		dropped.Inc()
-		logf.FromContext(ctx).Info("The shoot does not take an entry", "entry", f.Name, "reason", err.Error())
+		logf.FromContext(ctx).Info("The shoot refuses an entry of the failure history", "entry", f.Name, "reason", err.Error())
 		return nil
 	case err != nil:
-		return fmt.Errorf("failed to begin an entry: %w", err)
+		return fmt.Errorf("failed to create an entry: %w", err)
 	}
 	outcome := outcomeReplaced
 	if entry.Decision.Kept {

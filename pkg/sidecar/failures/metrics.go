@@ -25,7 +25,7 @@ var (
 	failures = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 		Namespace: "machine_preservation",
 		Name:      "failures_total",
-		Help:      "Failures of machines that were written into the ledger, by the first bad condition or another reason, and by whether the machine was kept.",
+		Help:      "Failures of machines in the failure history, by the first bad condition or another reason, and by whether the machine was preserved.",
 	}, []string{"pool", "reason", "outcome"})
 	// How often a host has failed is how often this has changed: a counter would begin anew with each process.
 	hostFailed = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
@@ -36,7 +36,7 @@ var (
 	dropped = promauto.With(metrics.Registry).NewCounter(prometheus.CounterOpts{
 		Namespace: "machine_preservation",
 		Name:      "failures_dropped_total",
-		Help:      "Looks at failures of machines for which there was no place in the ledger's memory, and entries that the shoot did not take.",
+		Help:      "Failures of machines that did not fit into the memory of the preservation controller, and entries that the shoot refused.",
 	})
 )
 

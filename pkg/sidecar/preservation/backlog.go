@@ -120,7 +120,7 @@ func (m *backlog) begin(pending []*task, busy map[types.UID]*task, now time.Time
 }
 
 // isUrgent says that a decision follows from a deadline of the machine: it is to be held as it is about to fail, or has
-// failed, or its time is over. None of them comes again before the machine was let go of and held anew, or another health
+// failed, or its time is over. None of them comes again before the machine was released and held anew, or another health
 // timeout has passed.
 func isUrgent(d *preservation.Decision, now time.Time) bool {
 	if d.Target == nil {

@@ -30,7 +30,7 @@ var _ = Describe("P10: end", func() {
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "when-failed"}))
 				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				Expect(e.recorder.take()).To(ContainElement(
-					"Machine/m Normal MachinePreservationEnded: Machine is no longer preserved as Disabled (cause was when-failed)"))
+					"Machine/m Normal MachinePreservationEnded: Machine is no longer preserved because Disabled (cause was when-failed)"))
 
 				writes := len(e.api.written())
 				Expect(e.End(ctx, Namespace)).To(Succeed())
@@ -79,7 +79,7 @@ var _ = Describe("P10: end", func() {
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(e.recorder.take()).To(ContainElement(
-					"Machine/m Warning PreservedNodeDenied: Machine is released although its node was not cleaned: it was waited for long enough"))
+					"Machine/m Warning PreservedNodeDenied: Machine is released, but taint, annotations and condition of its preservation are still on its node: it could not be read for too long"))
 			})
 		})
 	}

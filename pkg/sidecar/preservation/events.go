@@ -46,14 +46,14 @@ func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 	}
 }
 
-// notice is what is told once about a machine, for as long as it holds.
+// notice is what one Event tells about a machine. It is told once for as long as it is true.
 type notice struct {
 	uid          types.UID
 	reason, note string
 }
 
-// notify tells people what does not change a machine but explains it: a request that cannot be understood (R3, R5), a
-// failed machine that the share had no place for (T6), a request that operators do not allow (R6, P13). It repeats nothing that was told in the round before.
+// notify tells people what explains a machine without changing it: a request that is not valid (R3, R5), a failed machine without a
+// place (T6), a request that operators do not allow (R6, P13). It repeats nothing that it told in the round before.
 func (r *Reconciler) notify(m *backlog, pool string, decisions []preservation.Decision) {
 	notices := sets.New[notice]()
 
@@ -97,11 +97,11 @@ func (e Events) carrier(d *preservation.Decision, reason, note string) {
 func invalid(request preservation.Request, maxTimeout time.Duration) map[string]string {
 	notes := map[string]string{}
 	if request.Invalid != "" {
-		notes[preservation.EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
+		notes[preservation.EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored because it is not valid. Valid values: %q, %q, %q and %q",
 			v1alpha1.AnnotationPreserve, brief.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
-		notes[preservation.EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration from %s to %s, for example %q",
+		notes[preservation.EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored because it is not valid. Valid is a duration from %s to %s, for example %q",
 			v1alpha1.AnnotationTimeout, brief.Cut(request.InvalidTimeout), v1alpha1.MinMachinePreserveTimeout, maxTimeout, "36h")
 	}
 	return notes

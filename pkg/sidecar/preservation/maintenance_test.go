@@ -54,7 +54,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(preserve))
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(e.node(ctx, "m").Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as UnderMaintenance (cause maintenance)")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" because UnderMaintenance (cause maintenance)")
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(24 * time.Hour))
 			})
 
@@ -62,7 +62,7 @@ var _ = Describe("Maintenance", func() {
 				e := maintained(ctx)
 				e.recorder.take()
 				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as MachineFailed (cause maintenance)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" because MachineFailed (cause maintenance)")
 				status := e.machine(ctx, "m").Status.CurrentStatus
 				if name == "PreserveExpiry" {
 					Expect(status.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal(until))
@@ -74,7 +74,7 @@ var _ = Describe("Maintenance", func() {
 
 				e.heal(ctx, "m")
 				e.settle(ctx)
-				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until "+until+" as HealthyAgain (cause maintenance)")
+				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until "+until+" because HealthyAgain (cause maintenance)")
 				machine := e.machine(ctx, "m")
 				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(machine.Annotations).NotTo(HaveKey(preserve))
@@ -86,7 +86,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.pass(24 * time.Hour)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Expired (cause was maintenance)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was maintenance)")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{maintenance: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
@@ -100,7 +100,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.editNode(ctx, "m", maintainedFrom(e.now()))
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as MaintenanceExhausted")
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because MaintenanceExhausted")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
 				Expect(e.recorder.take()).To(BeEmpty())

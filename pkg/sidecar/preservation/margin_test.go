@@ -56,7 +56,7 @@ var _ = Describe("H4: margin", func() {
 				Expect(node.Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
 				Expect(node.Spec.Taints).To(ConsistOf(HaveField("TimeAdded.Time", BeTemporally("==", now.Add(margin)))))
 				Expect(preservation.PreservedCondition(node)).To(HaveField("Status", corev1.ConditionTrue))
-				text := " Normal MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as " + reason + " (cause " + cause + ")"
+				text := " Normal MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because " + reason + " (cause " + cause + ")"
 				Expect(e.recorder.take()).To(ConsistOf("Machine/m"+text, "Node/m"+text))
 			},
 				Entry("T5: auto", "", "auto", "MachineFailed"),

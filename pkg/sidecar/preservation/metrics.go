@@ -37,7 +37,7 @@ var (
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "transitions_total",
-		Help:      "Transitions that were written, by the id of their rule, their reason and the cause of the preservation.",
+		Help:      "Transitions that were written, by their rule, their reason and the cause of the preservation.",
 	}, []string{"rule", "reason", "cause", "pool"})
 	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
@@ -47,7 +47,7 @@ var (
 	holdLead = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace,
 		Name:      "hold_lead_seconds",
-		Help:      "Seconds from the hold of a failing machine to the deadline on which machine-controller-manager acts. Below 0 the hold was late.",
+		Help:      "Seconds from the hold of a failing machine to the deadline at which machine-controller-manager acts. Below 0, the hold was late.",
 		Buckets:   []float64{-60, -10, -1, 0, 0.5, 1, 2, 5, 10, 20, 30},
 	}, []string{"pool", "cause"})
 	errorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -59,10 +59,10 @@ var (
 	// The gauges of a MachineDeployment, as its last reconciliation has left it. A scrape that comes while they are being
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
 	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
-	share    = newGauge("share", "Failed machines of a MachineDeployment that may be auto-preserved.")
-	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause, except those that only a maintenance or a remediation keeps.")
+	share    = newGauge("share", "Places of a MachineDeployment for auto-preservation.")
+	used     = newGauge("share_used", "Machines in Failed:Preserved, of any cause, except those that only a maintenance or a power cycle preserves.")
 	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
-	since    = newGauge("since_timestamp_seconds", "Since when a machine is preserved, in seconds since 1970.", "machine")
+	since    = newGauge("since_timestamp_seconds", "When the preservation of a machine began, in seconds since 1970.", "machine")
 	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
 
 	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, since, drains}

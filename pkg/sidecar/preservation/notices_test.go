@@ -19,9 +19,9 @@ var _ = Describe("Notices", func() {
 	var now = Start.Add(time.Hour)
 
 	const (
-		invalidRequest = ` Warning InvalidPreserveRequest: Annotation node.machine.sapcloud.io/preserve="yes" is ignored, valid are "now", "when-failed", "false" and "true"`
-		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored, valid is a duration from 10s to 336h0m0s, for example "36h"`
-		refused        = ` Normal MachinePreservationRefused: Machine failed and is replaced as NoPlace`
+		invalidRequest = ` Warning InvalidPreserveRequest: Annotation node.machine.sapcloud.io/preserve="yes" is ignored because it is not valid. Valid values: "now", "when-failed", "false" and "true"`
+		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored because it is not valid. Valid is a duration from 10s to 336h0m0s, for example "36h"`
+		refused        = ` Normal MachinePreservationRefused: Machine failed and is replaced because NoPlace`
 	)
 
 	for name, holder := range holders {
@@ -107,7 +107,7 @@ var _ = Describe("Notices", func() {
 			DescribeTable("R6: should tell once that a request is not heeded, and that a machine is replaced as operators forbid to keep it",
 				func(ctx SpecContext, want string, options ...MachineOption) {
 					e := withMachine(holder, Machine("m", append(options, Annotation(prefix+"forbidden", "true"))...), Node("m", with("now")))
-					want = " Normal MachinePreservationRefused: " + want + " as Forbidden"
+					want = " Normal MachinePreservationRefused: " + want + " because Forbidden"
 					Expect(rounds(ctx, e)).To(ConsistOf("Machine/m"+want, "Node/m"+want))
 				},
 				Entry("while it is running", "Machine is not preserved"),

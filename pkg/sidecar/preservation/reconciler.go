@@ -46,16 +46,16 @@ type Reconciler struct {
 	NodeReader client.Reader
 	// Holder is the way in which machine-controller-manager is told to leave a machine alone.
 	Holder preservation.Holder
-	// MaxTimeout is for how long a machine is kept at most (P13). End does without.
+	// MaxTimeout is for how long a machine is preserved at most (P13). End does without.
 	MaxTimeout time.Duration
 	// Timeouts are machine-controller-manager's defaults.
 	Timeouts facts.Timeouts
 	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
 	// beside Ready (H1).
 	NodeConditions []string
-	// Maintenance says how machines are kept whose nodes somebody works on. End does without.
+	// Maintenance says how maintenances of nodes preserve machines. End does without.
 	Maintenance preservation.MaintenanceOptions
-	// Remediation says how machines are kept whose hosts are power-cycled. End does without.
+	// Remediation says how power cycles of hosts preserve machines. End does without.
 	Remediation preservation.RemediationOptions
 	Clock       clock.PassiveClock
 	Events      Events
@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: pace.Until(next, r.Clock.Now())}, nil
 }
 
-// forget lets go of what is known of a MachineDeployment that is gone, and of its pool if it was the last one.
+// forget drops what is known of a MachineDeployment that is gone, and of its pool if it was the last one.
 func (r *Reconciler) forget(ctx context.Context, deployment string) {
 	forget(deployment)
 	value, _ := r.pools.LoadAndDelete(deployment)

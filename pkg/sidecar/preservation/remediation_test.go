@@ -35,7 +35,7 @@ var _ = Describe("Remediation", func() {
 				e := withMachine(holder, Machine("m", asks), Node("m"))
 				e.editDeployment(ctx, opts...)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as PowerCycle (cause remediation)")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" because PowerCycle (cause remediation)")
 				return e
 			}
 			fail := func(ctx SpecContext, e *environment) {
@@ -53,7 +53,7 @@ var _ = Describe("Remediation", func() {
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Hour))
 				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as MachineFailed (cause remediation)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" because MachineFailed (cause remediation)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				e.heal(ctx, "m")
 				e.settle(ctx)
@@ -71,7 +71,7 @@ var _ = Describe("Remediation", func() {
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as PowerCycleFailed (cause auto)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because PowerCycleFailed (cause auto)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
 			})
 
@@ -81,7 +81,7 @@ var _ = Describe("Remediation", func() {
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as PowerCycleFailed (cause was remediation)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because PowerCycleFailed (cause was remediation)")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
 			})
 

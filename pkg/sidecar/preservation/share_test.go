@@ -243,7 +243,7 @@ var _ = Describe("Share", func() {
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
 				Expect(e.machine(ctx, "asked").Annotations).NotTo(HaveKey(preserve))
-				refused := " Normal MachinePreservationRefused: Machine failed and is replaced as Updating"
+				refused := " Normal MachinePreservationRefused: Machine failed and is replaced because Updating"
 				Expect(e.recorder.take()).To(ConsistOf("Machine/a"+refused, "Machine/asked"+refused), "a place is free for it")
 
 				e.editSet(ctx, "new", SetReplicas(0, 0))
@@ -259,7 +259,7 @@ var _ = Describe("Share", func() {
 				Expect(e.seed.Create(ctx, Set("new", deployment, Revision("10"), SetReplicas(1, 0)))).To(Succeed())
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
-				ended := "MachinePreservationEnded: Machine is no longer preserved as Replaced"
+				ended := "MachinePreservationEnded: Machine is no longer preserved because Replaced"
 				Expect(e.recorder.take()).To(ConsistOf("Machine/a Normal "+ended+" (cause was auto)", "Node/a Normal "+ended+" (cause was auto)"))
 				Expect(e.node(ctx, "a").Spec.Taints).To(BeEmpty())
 				Expect(e.node(ctx, "a").Annotations).To(HaveKeyWithValue(disabled, "true"), "it is machine-controller-manager's now")

@@ -231,15 +231,15 @@ func (r *task) wrote(ctx context.Context, step intent.Write) {
 	}
 	why := r.nodeErr()
 	if why == nil && r.decision.NodeUnknown {
-		why = errors.New("it was waited for long enough")
+		why = errors.New("it could not be read for too long")
 	}
 	if r.decision.Target == nil && why != nil {
-		logf.FromContext(ctx).Info("Released a machine without its node", "machine", r.decision.Machine.Name, "pool", r.pool, "reason", why.Error())
-		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released although its node was not cleaned: "+why.Error())
+		logf.FromContext(ctx).Info("Released a machine, but not cleaned up its node", "machine", r.decision.Machine.Name, "pool", r.pool, "reason", why.Error())
+		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released, but taint, annotations and condition of its preservation are still on its node: "+why.Error())
 	}
 }
 
-// report has the backlog know of the end of the task, and people of its failure.
+// report tells the backlog that the task has ended, and logs its failure.
 func (r *task) report(ctx context.Context, m *backlog) outcome {
 	o := m.end(r, r.Clock.Now())
 	failure := r.writes.Err()

@@ -93,7 +93,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m"), Node("m", with("now")))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "now", "2026-03-04T13:00:00Z")
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z as AskedFor (cause now)")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z because AskedFor (cause now)")
 			})
 
 			It("T2: should hold and drain a preserved machine that fails, with the expiry it had if there is no place for it", func(ctx SpecContext) {
@@ -103,7 +103,7 @@ var _ = Describe("Transitions", func() {
 				e.editMachine(ctx, "m", failing(e.now()))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T13:00:00Z")
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as MachineFailed (cause now)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because MachineFailed (cause now)")
 			})
 
 			It("T2: should keep it for as long as if nobody had asked, if there is one", func(ctx SpecContext) {
@@ -112,7 +112,7 @@ var _ = Describe("Transitions", func() {
 				e.editMachine(ctx, "m", failing(e.now()))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-07T12:00:00Z")
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-07T12:00:00Z as MachineFailed (cause now)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-07T12:00:00Z because MachineFailed (cause now)")
 				e.pass(time.Hour)
 				e.settle(ctx)
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-07T12:00:00Z"))
@@ -125,7 +125,7 @@ var _ = Describe("Transitions", func() {
 				expectReleased(ctx, e)
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Expired (cause was now)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was now)")
 			})
 
 			It("T3 R4: should release a running machine when it is told false, and leave the false", func(ctx SpecContext) {
@@ -134,7 +134,7 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectReleased(ctx, e)
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Stopped (cause was now)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Stopped (cause was now)")
 			})
 
 			It("T3 R2: should release a running machine when the request is withdrawn", func(ctx SpecContext) {
@@ -142,7 +142,7 @@ var _ = Describe("Transitions", func() {
 				e.editNode(ctx, "m", without(preserve))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as RequestWithdrawn (cause was now)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because RequestWithdrawn (cause was now)")
 			})
 
 			It("R6: should release a machine when operators forbid it for its MachineDeployment, and keep none there", func(ctx SpecContext) {
@@ -150,12 +150,12 @@ var _ = Describe("Transitions", func() {
 				e.editDeployment(ctx, DeploymentAnnotation(prefix+"forbidden", "true"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Forbidden (cause was now)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Forbidden (cause was now)")
 
 				e.editNode(ctx, "m", with("now"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as Forbidden")
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because Forbidden")
 			})
 
 			It("P13: should release a machine that was kept for the longest time, and keep it no more", func(ctx SpecContext) {
@@ -164,13 +164,13 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectReleased(ctx, e)
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as KeptForTooLong (cause was now)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because KeptForTooLong (cause was now)")
 
 				e.restart()
 				e.editNode(ctx, "m", with("now"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as KeptForTooLong")
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because KeptForTooLong")
 			})
 
 			It("T4: should hold a machine that fails and was asked for, whatever the share", func(ctx SpecContext) {
@@ -178,7 +178,7 @@ var _ = Describe("Transitions", func() {
 				e.editDeployment(ctx, Share("0"))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as AskedInCase (cause when-failed)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because AskedInCase (cause when-failed)")
 			})
 
 			It("T4: should do nothing before the machine fails", func(ctx SpecContext) {
@@ -194,7 +194,7 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"share", "1"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as MachineFailed (cause auto)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because MachineFailed (cause auto)")
 			})
 
 			It("T5 P9: should hold a machine that never joined and has no node", func(ctx SpecContext) {
@@ -233,7 +233,7 @@ var _ = Describe("Transitions", func() {
 				e.editMachine(ctx, "m", running)
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
-				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z as HealthyAgain (cause auto)")
+				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z because HealthyAgain (cause auto)")
 			})
 
 			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
@@ -252,7 +252,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m"))
 				e.settle(ctx)
 				Expect(e.api.written()).To(BeEmpty())
-				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as FailedTooEarly")
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
 			})
 
 			It("H3 T4: should preserve a machine in phase Failed only where machine-controller-manager obeys the request by itself", func(ctx SpecContext) {
@@ -264,7 +264,7 @@ var _ = Describe("Transitions", func() {
 				}
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as FailedTooEarly")
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
 			})
 
 			It("should keep an auto-preserved machine for as long as somebody asks for, and no longer when the request is withdrawn", func(ctx SpecContext) {
@@ -274,13 +274,13 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T14:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"claims", "auto=2026-03-04T13:00:00Z,now=2026-03-04T14:00:00Z"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z as AskedFor (cause now)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z because AskedFor (cause now)")
 
 				e.editNode(ctx, "m", without(preserve))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "claims"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as RequestWithdrawn (cause auto)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z although RequestWithdrawn (cause auto)")
 			})
 
 			It("T8: should release a failed machine at the expiry, and not hold it once more", func(ctx SpecContext) {
@@ -290,7 +290,7 @@ var _ = Describe("Transitions", func() {
 				expectReleased(ctx, e)
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Expired (cause was when-failed)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was when-failed)")
 			})
 
 			It("T8: should not release a second too early", func(ctx SpecContext) {
@@ -309,7 +309,7 @@ var _ = Describe("Transitions", func() {
 				expectReleased(ctx, e)
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-10*time.Minute)))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Stopped (cause was auto)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Stopped (cause was auto)")
 			})
 
 			It("T8 R2: should release a failed machine when the request is withdrawn", func(ctx SpecContext) {
@@ -318,7 +318,7 @@ var _ = Describe("Transitions", func() {
 				e.editNode(ctx, "m", without(preserve))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as RequestWithdrawn (cause was when-failed)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because RequestWithdrawn (cause was when-failed)")
 			})
 
 			It("T9: should release an auto-preserved machine when the share is lowered", func(ctx SpecContext) {
@@ -326,7 +326,7 @@ var _ = Describe("Transitions", func() {
 				e.editDeployment(ctx, Share("0"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as ShareLowered (cause was auto)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because ShareLowered (cause was auto)")
 			})
 
 			It("T9: should not release a machine that was asked for when the share is lowered", func(ctx SpecContext) {
@@ -366,7 +366,7 @@ var _ = Describe("Transitions", func() {
 					Expect(machine.Annotations).NotTo(HaveKey("machinepriority.machine.sapcloud.io"))
 					Expect(node.Annotations).NotTo(HaveKey(disabled))
 					Expect(node.Spec.Taints).To(BeEmpty())
-					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Deleted (cause was "+request+")")
+					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Deleted (cause was "+request+")")
 				},
 				Entry("while it is running", running, "now"),
 				Entry("after it failed", failing(now), "when-failed"),

@@ -38,7 +38,7 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 	const (
 		cause  = prefix + "cause"
 		spent  = prefix + "spent-request"
-		marker = "is released although its node was not cleaned: failed to write Node m: nodes \"m\" is forbidden: denied by evil: xxx"
+		marker = "is released, but taint, annotations and condition of its preservation are still on its node: failed to write Node m: nodes \"m\" is forbidden: denied by evil: xxx"
 	)
 	var now = Start.Add(time.Hour)
 
