@@ -117,18 +117,6 @@ var _ = Describe("What is written of the plugin", func() {
 		Expect(commands).To(Equal(13))
 	})
 
-	It("should be a part of what happens, in the README", func() {
-		files := texts()
-		_, block, found := strings.Cut(files["README.md"], "```text\n")
-		Expect(found).To(BeTrue())
-		block, _, _ = strings.Cut(block, "```")
-		for line := range strings.Lines(block) {
-			if line != "...\n" {
-				Expect(files["../../docs/usage/my-node-failed.md"]).To(ContainSubstring("\n" + line))
-			}
-		}
-	})
-
 	It("should show what is written", func() {
 		files := texts()
 		trim := regexp.MustCompile(`(?m) +$`)

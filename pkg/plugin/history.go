@@ -67,7 +67,7 @@ The failure history is in the shoot. You need ClusterRole view.`,
 			}
 			return named(cmd.Use, 1)(cmd, args)
 		},
-		ValidArgsFunction: o.completeNode,
+		ValidArgsFunction: o.completeFailed,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputWide, outputJSON, outputYAML); err != nil {
 				return err

@@ -187,6 +187,21 @@ var _ = Describe("history and why", func() {
 		}
 	})
 
+	It("should complete names of nodes, and of machines that are gone", func() {
+		for _, command := range []string{"why", "history"} {
+			p := newPerson(ledgerObjects(), nil)
+			Expect(p.runs("__complete " + command + " node-")).To(Succeed())
+			Expect(p.out.String()).To(HavePrefix("node-0\nnode-1\nnode-2\nnode-5\nnode-9\n:4\n"), command)
+			p = newPerson(ledgerObjects(), nil)
+			Expect(p.runs("__complete " + command + " w")).To(Succeed())
+			Expect(p.out.String()).To(HavePrefix("worker-b-x7k2p\n:4\n"), command)
+			p = newPerson(ledgerObjects(), nil)
+			refusesToList[*failuresv1alpha1.MachineFailureList](p, forbidden)
+			Expect(p.runs("__complete " + command + " node-")).To(Succeed())
+			Expect(p.out.String()).To(HavePrefix("node-2\nnode-5\n:4\n"), command)
+		}
+	})
+
 	It("should show entries that say nothing", func() {
 		empty := &failuresv1alpha1.MachineFailure{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}
 		for _, args := range []string{"history", "history -o wide", "history -o json", "history -o yaml"} {

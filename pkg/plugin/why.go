@@ -30,7 +30,7 @@ operators also see what only the seed knows of a machine that still exists.`,
 		Example: `  kubectl preserve why node-1
   kubectl preserve why shoot--foo--bar-worker-z1-abcde -o yaml`,
 		Args:              named("why NODE|MACHINE", 1),
-		ValidArgsFunction: o.completeNode,
+		ValidArgsFunction: o.completeFailed,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
 				return err

@@ -186,23 +186,7 @@ func annotate(ctx context.Context, c client.Client, name, version string, annota
 
 // completeNodes completes the names of nodes.
 func (o *Options) completeNodes(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	shoot, _, err := o.shootClient()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
-	defer cancel()
-	nodes := &corev1.NodeList{}
-	if err := shoot.List(ctx, nodes); err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for i := range nodes.Items {
-		if name := nodes.Items[i].Name; strings.HasPrefix(name, prefix) && !slices.Contains(args, name) {
-			names = append(names, name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return o.complete(cmd, args, prefix, namesOfNodes)
 }
 
 // completeNode completes the name of one node.
@@ -211,4 +195,45 @@ func (o *Options) completeNode(cmd *cobra.Command, args []string, prefix string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return o.completeNodes(cmd, args, prefix)
+}
+
+// completeFailed completes the name of one node, or of a node or machine in the failure history.
+func (o *Options) completeFailed(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return o.complete(cmd, args, prefix, func(ctx context.Context, shoot client.Reader) []string {
+		names := namesOfNodes(ctx, shoot)
+		for _, entry := range readLedger(ctx, shoot).Entries {
+			names = append(names, entry.Spec.Node, entry.Spec.Machine)
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	})
+}
+
+// complete returns those names that begin with the prefix and are not among the arguments yet.
+func (o *Options) complete(cmd *cobra.Command, args []string, prefix string, namesOf func(context.Context, client.Reader) []string) ([]string, cobra.ShellCompDirective) {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	names := slices.DeleteFunc(namesOf(ctx, shoot), func(name string) bool {
+		return name == "" || !strings.HasPrefix(name, prefix) || slices.Contains(args, name)
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func namesOfNodes(ctx context.Context, shoot client.Reader) []string {
+	nodes := &corev1.NodeList{}
+	if err := shoot.List(ctx, nodes); err != nil {
+		return nil
+	}
+	var names []string
+	for i := range nodes.Items {
+		names = append(names, nodes.Items[i].Name)
+	}
+	return names
 }
