@@ -128,6 +128,24 @@ var _ = Describe("Maintenance", func() {
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 			})
 
+			It("P8 M12: should protect no node for a record that was removed, which the cache of machines does not know yet", func(ctx SpecContext) {
+				e := maintained(ctx)
+				recorded := e.snapshot(ctx)
+				e.editNode(ctx, "m", without(maintenance))
+				e.settle(ctx)
+				// The next maintenance begins, and is over again before the cache of machines is up to date.
+				e.editNode(ctx, "m", maintainedFrom(e.now()))
+				e.cache = recorded
+				e.restart()
+				_, err := e.reconcile(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				e.editNode(ctx, "m", without(maintenance))
+				e.cache = nil
+				e.restart()
+				e.settle(ctx)
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+			})
+
 			It("M13: should not prolong the time after a maintenance with a restart", func(ctx SpecContext) {
 				e := maintained(ctx)
 				fail(ctx, e)

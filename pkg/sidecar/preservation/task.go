@@ -139,11 +139,14 @@ func (r *task) do(ctx context.Context, m *backlog, lookAgain func()) {
 
 // finish runs the steps that are left.
 func (r *task) finish(ctx context.Context) {
-	if r.releases() {
+	switch {
+	case r.releases():
 		r.readNode(ctx)
 		d := *r.decision
 		d.Node = r.node()
 		r.steps = preservation.Steps(r.Holder, d, r.Timeouts, r.Clock.Now())
+	case r.restsOnCache() && !r.isRecorded(ctx):
+		return
 	}
 	r.writes.Do(ctx, r.steps...)
 }
@@ -191,6 +194,18 @@ func (r *task) confirm(ctx context.Context) bool {
 // releases says that the record is about to be removed: nobody would look for our marks on the node any more.
 func (r *task) releases() bool {
 	return r.decision.Current != nil && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
+}
+
+// restsOnCache says that the node is about to be marked for a record that is in the cache, and that was not written now. The task before
+// may have removed the record: nobody would look for marks that were put on the node after that.
+func (r *task) restsOnCache() bool {
+	return r.decision.Current != nil && r.decision.Target != nil && !r.writes.Written(r.decision.Machine) &&
+		slices.ContainsFunc(r.steps, preservation.Changes)
+}
+
+// isRecorded says that the machine has a record, whatever the cache knows.
+func (r *task) isRecorded(ctx context.Context) bool {
+	return r.writes.Read(ctx, r.SourceReader, r.decision.Machine) && preservation.ReadRecord(r.machine()) != nil
 }
 
 // readNode reads the node as it is now. The cache may not know yet what the task before has put there.
