@@ -272,9 +272,11 @@ func journal(p *Pool) {
 		text, _ := operator.terminal("", "evidence", "list")
 		g.Expect(text).To(ContainSubstring(machine.Name))
 	})
-	_, files := operator.gathers(machine.Name, "--stored")
-	p.Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", And(ContainSubstring(p.node(p, machine).Status.NodeInfo.BootID), ContainSubstring("token=[redacted]"))))
-	p.Expect(files).To(HaveKeyWithValue("node/logs/kernel.log", ContainSubstring("Linux version")))
+	p.eventually(func(g Gomega) { // until then there may be what was stored when the machine failed for another scenario
+		_, files := operator.gathers(machine.Name, "--stored")
+		g.Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", And(ContainSubstring(p.node(g, machine).Status.NodeInfo.BootID), ContainSubstring("token=[redacted]"))))
+		g.Expect(files).To(HaveKeyWithValue("node/logs/kernel.log", ContainSubstring("Linux version")))
+	})
 }
 
 // keptUntil returns until when the plugin says that a machine is kept.
