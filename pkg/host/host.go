@@ -62,7 +62,7 @@ type Report struct {
 	On *bool
 	// By is the object that reports On, in the version that was read. It is not nil if On is not nil.
 	By metav1.Object
-	// IsAsked says that the reporting object has received the request to be off. Without it, the host is off for another reason.
+	// IsAsked says that a request reaches the object that reports On. Without it, that object may be off for another reason.
 	IsAsked bool
 	// Changed is when By was last written according to its controller, zero if that is not known (X17).
 	Changed time.Time
