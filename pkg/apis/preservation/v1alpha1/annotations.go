@@ -79,8 +79,8 @@ const (
 	AnnotationCause = annotationPrefix + "cause"
 	// AnnotationPreservationRecord on a Machine is the rest of the state of its preservations, in JSON (P8).
 	AnnotationPreservationRecord = annotationPrefix + "preservation-record"
-	// AnnotationFailedSince on a Machine that is in Failed:Preserved, or about to be, is when the timer started that the machine does not
-	// meet, in RFC 3339. It is the status.currentStatus.lastUpdateTime of the health timer, which the release restores, or the creation.
+	// AnnotationFailedSince on a Machine that is in Failed:Preserved, or about to be, is when the timeout began that the machine exceeds,
+	// in RFC 3339. For the health timeout, it is status.currentStatus.lastUpdateTime, which the release restores; otherwise the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationEvidence on a Machine in Failed:Preserved says which failure has its evidence stored, by its AnnotationFailedSince. Before
 	// that, it is EvidenceGathering and since when the evidence is being gathered, in RFC 3339.
