@@ -4,11 +4,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Checks docs, comments, messages and alerts for phrases that hack/tools/docs/words.yaml refuses, and the links within the repository.
-# Asks no network. Takes files off the list of what is to be rewritten with --shrink.
+# Needs no network.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 echo "> words and links"
 
-go -C hack/tools/docs run . -root ../../.. "$@"
+go -C hack/tools/docs run . -root ../../..

@@ -21,16 +21,15 @@ import (
 type Pool struct {
 	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
 	Replicas int32
-	// Forbidden says that operators forbid to keep any of them (R6).
+	// Forbidden says that operators forbid to preserve any of the machines (R6).
 	Forbidden bool
-	// Rollout says that a MachineSet which is not of the newest revision is to have machines, or has any that are not being
-	// deleted (P3).
+	// Rollout says that a MachineSet of an older revision wants machines, or has machines that are not being deleted (P3).
 	Rollout bool
-	// InPlace says that machines are updated in place: which one is being updated is said by its node (P3).
+	// InPlace says that machines are updated in place. The node of a machine says whether the machine is being updated (P3).
 	InPlace bool
 }
 
-// PoolOf returns what a MachineDeployment says itself. Whether its machines are replaced is said by its MachineSets.
+// PoolOf returns what a MachineDeployment says itself. Its MachineSets say whether machines are being replaced: see MachinesOf.
 func PoolOf(deployment *machinev1alpha1.MachineDeployment) Pool {
 	return Pool{
 		Replicas:  deployment.Spec.Replicas,
@@ -39,7 +38,7 @@ func PoolOf(deployment *machinev1alpha1.MachineDeployment) Pool {
 	}
 }
 
-// Forbids says that operators forbid to keep a machine of the pool (R6).
+// Forbids says whether operators forbid to preserve a machine of the pool (R6).
 func (p Pool) Forbids(machine *machinev1alpha1.Machine) bool {
 	return p.Forbidden || isForbidden(machine)
 }
@@ -48,7 +47,7 @@ func isForbidden(object metav1.Object) bool {
 	return object.GetAnnotations()[v1alpha1.AnnotationForbidden] == "true"
 }
 
-// MachinesOf returns those of the machines that a MachineDeployment owns by one of the MachineSets, and whether they are being
+// MachinesOf returns the machines that a MachineDeployment owns through one of the MachineSets, and whether they are being
 // replaced or updated (P3).
 func MachinesOf(deployment *machinev1alpha1.MachineDeployment, sets []machinev1alpha1.MachineSet, machines []machinev1alpha1.Machine) (owned []*machinev1alpha1.Machine, rollout bool) {
 	sets = slices.DeleteFunc(slices.Clone(sets), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
@@ -64,7 +63,7 @@ func MachinesOf(deployment *machinev1alpha1.MachineDeployment, sets []machinev1a
 	return owned, IsRollout(sets, owned)
 }
 
-// DeploymentOf returns that of the MachineDeployments which owns a machine by one of the MachineSets, nil if there is none.
+// DeploymentOf returns the MachineDeployment that owns a machine through one of the MachineSets, nil if none does.
 func DeploymentOf(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet, deployments []machinev1alpha1.MachineDeployment) *machinev1alpha1.MachineDeployment {
 	for i := range sets {
 		if !metav1.IsControlledBy(machine, &sets[i]) {
@@ -79,16 +78,16 @@ func DeploymentOf(machine *machinev1alpha1.Machine, sets []machinev1alpha1.Machi
 	return nil
 }
 
-// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
+// annotationRevision has the number that machine-controller-manager gives each MachineSet of a MachineDeployment.
 const annotationRevision = "deployment.kubernetes.io/revision"
 
-// RevisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
+// RevisionOf returns the revision of a MachineSet, 0 until machine-controller-manager sets it.
 func RevisionOf(set *machinev1alpha1.MachineSet) int64 {
 	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
 	return revision
 }
 
-// Newest returns that of the MachineSets of a MachineDeployment which is of the newest revision, nil for none.
+// Newest returns the MachineSet of a MachineDeployment with the newest revision, nil if there are no MachineSets.
 func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
 	var newest *machinev1alpha1.MachineSet
 	for i := range sets {
@@ -100,9 +99,8 @@ func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
 	return newest
 }
 
-// IsRollout says that, of the MachineSets of a MachineDeployment, one that is not of the newest revision is to have
-// machines, or has machines among the given ones that are not being deleted (P3). A machine that cannot be deleted does not
-// make it a rollout: that may take a month.
+// IsRollout says whether a MachineSet of an older revision wants machines, or has some among the given machines that are not
+// being deleted (P3). A machine that is being deleted does not count: if it cannot be deleted, that may take a month.
 func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Machine) bool {
 	newest := Newest(sets)
 	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool {
@@ -112,16 +110,16 @@ func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Ma
 	})
 }
 
-// Missed is what is known of updates that a machine has missed. Only the seed can write it.
+// Missed is what is known of the updates that a machine has missed. Only the seed can write it.
 type Missed struct {
-	// Outdated says that the newest MachineSet is not the machine's.
+	// Outdated says that the machine does not belong to the newest MachineSet.
 	Outdated bool
-	// Since is when the first MachineSet was created after the machine, which later updates do not change; zero for none, as after
-	// a return to an older MachineSet.
+	// Since is when the first MachineSet was created after the machine. Later updates do not change it. It is zero if there is no such
+	// MachineSet, for example after a return to an older one.
 	Since time.Time
 }
 
-// MissedBy returns which of the updates, of which these are all MachineSets, a machine has missed.
+// MissedBy returns the updates that a machine has missed. The MachineSets must be all of its MachineDeployment.
 func MissedBy(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet) Missed {
 	newest := Newest(sets)
 	missed := Missed{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}

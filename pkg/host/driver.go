@@ -22,8 +22,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// Driver reads and switches the power of hosts of one kind. Errors of the API server are wrapped; of a kind that is not there it
-// is ErrNoKind, with the kind's name.
+// Driver reads and switches the power of hosts of one kind. It wraps errors of the API server. If the API server does not serve the
+// kind, the error is ErrNoKind, with the kind's name.
 type Driver struct {
 	Access
 	Kind Kind
@@ -32,14 +32,14 @@ type Driver struct {
 // Objects are the kinds that are watched.
 func (d *Driver) Objects() []client.Object { return d.Kind.Objects() }
 
-// Of returns the host of a machine as it is in the cache, or ErrNoHost. A request of any other machine is not that machine's, also
-// if it had the same name and the host is its own: that is known from the Owner.
+// Of returns the host of a machine from the cache, or ErrNoHost. The Owner of a request says whose it is: a request of another machine
+// is not this machine's, even if that machine had the same name and the same host.
 func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
 	return d.read(ctx, d.Cached, machine)
 }
 
-// Live is Of as the API server has it now. What cannot be undone must rest on it: a cache may still say that a host is off when it
-// is on again, and its node must not be made safe then (X1). It says so of the host.
+// Live is Of with a live read, and sets Live of the host. Whatever cannot be undone must rely on it: a cache may still say that a host
+// is off when it is on again, and its node must not be made safe then (X1).
 func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
 	h, err := d.read(ctx, d.APIReader, machine)
 	if h != nil {
@@ -48,8 +48,8 @@ func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*r
 	return h, err
 }
 
-// Whole returns all objects that the host of a machine consists of, as the API server has them now, or ErrNoHost. What is left of a host
-// of which one is gone is no error.
+// Whole reads live all objects that the host of a machine consists of, or returns ErrNoHost. It is no error if some of the objects are
+// gone.
 func (d *Driver) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([]unstructured.Unstructured, error) {
 	object, err := d.find(ctx, d.APIReader, machine)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d *Driver) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([
 	return objects, nil
 }
 
-// NameOf returns the name by which people know the host of a machine: that of what stays of it when the machine goes, as far as the cache
-// has it, and else the one that the machine names, empty for none.
+// NameOf returns the name by which people know the host of a machine: the name of the object that stays when the machine is deleted, if
+// the cache has it. Otherwise it is the name that the machine has for its host, empty for none.
 func (d *Driver) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) string {
 	if object, err := d.find(ctx, d.Cached, machine); err == nil {
 		for _, part := range d.Kind.Rest(object) {
@@ -79,7 +79,7 @@ func (d *Driver) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) s
 	return key.Name
 }
 
-// find returns the object that the host of a machine is, or ErrNoHost.
+// find returns the host object of a machine, or ErrNoHost.
 func (d *Driver) find(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*unstructured.Unstructured, error) {
 	kind := d.kind().Kind
 	key, ok := d.Kind.Key(machine)
@@ -117,9 +117,9 @@ func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machin
 	return h, nil
 }
 
-// PowerOff asks for the host to be off, on behalf of an owner, whose On it fills in, in one write. It is refused with a Conflict if
-// the host is not as it was read any more, and if it is not reported to be on (X1): one that is taken, has a request, even that of
-// the same owner, or has another machine.
+// PowerOff requests in one write that the host is off, on behalf of an owner, whose On it fills in. It returns a Conflict if the host
+// has changed since it was read, or is not reported to be on (X1), or if it is taken, has a request (even one of the same owner), or has
+// another machine.
 func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
 	object, live, by, err := d.again(ctx, before, owner)
 	if err != nil {
@@ -132,7 +132,7 @@ func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner r
 	return d.request(ctx, object, owner)
 }
 
-// conflict says why a host that was read live must not be asked to be off: it is not on, or not nobody's (X1, X14).
+// conflict says why a host that was read live must not be switched off: it is not on, or it has a request, or it is taken (X1, X14).
 func conflict(live *remediation.Host) string {
 	switch {
 	case live.Requested:
@@ -145,8 +145,8 @@ func conflict(live *remediation.Host) string {
 	return ""
 }
 
-// Restore puts the owner of a request back that has lost it, as it was, in one write (X20). It is refused with a Conflict if it is
-// another host, or that of another machine, and if there is an owner, or nothing left of the request: it is nobody's then.
+// Restore gives a request that has lost its owner the same owner again, in one write (X20). It returns a Conflict if the host is
+// another object, or belongs to another machine, and if the request has an owner, or nothing is left of the request.
 func (d *Driver) Restore(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
 	object, live, _, err := d.again(ctx, before, owner)
 	switch {
@@ -162,8 +162,8 @@ func (d *Driver) Restore(ctx context.Context, before *remediation.Host, owner re
 	return d.request(ctx, object, owner)
 }
 
-// again reads live the host of an owner's machine, and who reports whether it is on. It returns a Conflict if it is another one than
-// before, or not that machine's.
+// again reads live the host of an owner's machine, and the object that reports whether the host is on. It returns a Conflict if the
+// host is another object than before, or does not belong to that machine.
 func (d *Driver) again(ctx context.Context, before *remediation.Host, owner remediation.Owner) (*unstructured.Unstructured, *remediation.Host, metav1.Object, error) {
 	object := New(d.kind())
 	if err := Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
@@ -185,8 +185,8 @@ func (d *Driver) refuse(h *remediation.Host, reason string) error {
 	return apierrors.NewConflict(resource.GroupResource(), h.Name, errors.New(reason))
 }
 
-// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error. The cycles that the
-// host has had stay on it (X20). It returns a Conflict of a host that is being serviced (X18).
+// Release takes the request back, if it is still the request of the same machine (X2). A host without a request is no error. The cycles
+// that the host has had stay on it (X20). Release returns a Conflict if the host is being serviced (X18).
 func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 	if h.Owner == nil {
 		return nil
@@ -208,8 +208,8 @@ func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 	return client.IgnoreNotFound(d.takeBack(ctx, object))
 }
 
-// Owned returns all hosts of the HostNamespace, from the cache, that the machines of a control plane own, also those whose request
-// somebody else has taken back: they are to be released as well.
+// Owned returns from the cache all hosts of the HostNamespace that the machines of a control plane own. This includes hosts whose
+// request somebody else has taken back: they must be released as well.
 func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
 	objects, err := d.list(ctx, d.kind())
 	if err != nil {
@@ -229,8 +229,8 @@ func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediati
 	return owned, nil
 }
 
-// Forget removes from all hosts of the HostNamespace the cycles that they have had on behalf of a control plane, where none of its
-// requests is left: it is the end of all that is on them (X15). It goes on after an error.
+// Forget removes the cycles of a control plane from those hosts of the HostNamespace that have no request of it any more: nothing of the
+// extension is left on them then (X15). It continues after an error.
 func (d *Driver) Forget(ctx context.Context, seed, namespace string) error {
 	objects, err := d.list(ctx, d.kind())
 	if err != nil {
@@ -255,8 +255,8 @@ func (d *Driver) Forget(ctx context.Context, seed, namespace string) error {
 	return errors.Join(errs...)
 }
 
-// Machine returns which machine of the control plane a watched object is to wake, by its namespace and name, and false for none: the
-// one whose request the host has, and else the one that it is for.
+// Machine returns the namespace and the name of the machine that a change of a watched object concerns, and false if it is none of the
+// control plane: the machine whose request the host has, and otherwise the machine that the host is for.
 func (d *Driver) Machine(ctx context.Context, object client.Object) (client.ObjectKey, bool) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -281,7 +281,7 @@ func (d *Driver) isOf(object *unstructured.Unstructured, machine client.ObjectKe
 	return ok && consumer == machine
 }
 
-// observe returns the host that an object is, and who reports whether it is on.
+// observe returns the host that an object is, and the object that reports whether the host is on.
 func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) (*remediation.Host, metav1.Object, error) {
 	report, err := d.Kind.Report(ctx, reader, object)
 	if err != nil {
@@ -298,7 +298,7 @@ func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unst
 		h.Taken = TakenBy(v1alpha1.AnnotationReboot)
 	case object.GetDeletionTimestamp() != nil:
 		h.Taken = "it is being deleted"
-	case h.Taken == "" && h.Namespace != d.HostNamespace: // it would not be Owned, and nobody would take its request back
+	case h.Taken == "" && h.Namespace != d.HostNamespace: // Owned would not return it, and nobody would take its request back
 		h.Taken = fmt.Sprintf("it is in namespace %s, hosts are looked for in %s", h.Namespace, d.HostNamespace)
 	case h.Taken == "" && h.Error != "":
 		h.Taken = "its operator reports: " + h.Error

@@ -19,21 +19,21 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
 )
 
-// Quarantining is a Kind of whose hosts something stays when their machines go, which can be kept from further ones.
+// Quarantining is a Kind whose hosts have an object that stays when the machine is deleted, and that can be closed to further machines.
 type Quarantining interface {
-	// Lasting is the kind of what stays. It has no namespace.
+	// Lasting is the kind of the object that stays. It has no namespace.
 	Lasting() schema.GroupVersionKind
-	// IsBound says that what stays is what a host is bound to, by what it says itself.
+	// IsBound says whether the object that stays belongs to a host, according to that object.
 	IsBound(host, lasting *unstructured.Unstructured) bool
-	// IsQuarantined says that no machine gets it.
+	// IsQuarantined says whether no machine gets the object any more.
 	IsQuarantined(lasting *unstructured.Unstructured) bool
-	// IsServiced says that somebody works on it.
+	// IsServiced says whether somebody works on it.
 	IsServiced(lasting *unstructured.Unstructured) bool
-	// Quarantine changes it so that none does. The machine that has it keeps it.
+	// Quarantine changes the object so that no further machine gets it. A machine that has it already does not lose it.
 	Quarantine(lasting *unstructured.Unstructured) error
 }
 
-// Lasting returns what stays of the host of a machine when that goes, as the API server has it now, or ErrNoHost.
+// Lasting reads live the object that stays of a machine's host when the machine is deleted, or returns ErrNoHost.
 func (d *Driver) Lasting(ctx context.Context, kind Quarantining, machine *machinev1alpha1.Machine) (*unstructured.Unstructured, error) {
 	objects, err := d.Whole(ctx, machine)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Driver) Lasting(ctx context.Context, kind Quarantining, machine *machin
 	return nil, fmt.Errorf("%w: %s %q is bound to no %s", ErrNoHost, objects[0].GetKind(), objects[0].GetName(), kind.Lasting().Kind)
 }
 
-// Fleet returns all hosts that the cache knows, by what stays of them, those of other shoots included.
+// Fleet returns all hosts whose lasting objects are in the cache, including those of other shoots.
 func (d *Driver) Fleet(ctx context.Context, kind Quarantining) ([]quarantine.Host, error) {
 	objects, err := d.listIn(ctx, kind.Lasting(), "")
 	if err != nil {
@@ -60,13 +60,13 @@ func (d *Driver) Fleet(ctx context.Context, kind Quarantining) ([]quarantine.Hos
 	return fleet, nil
 }
 
-// LiveFleet returns all hosts as the API server has them now. No more of them is kept than what is returned.
+// LiveFleet reads all hosts live. It holds no more of them in memory than what it returns.
 func (d *Driver) LiveFleet(ctx context.Context, kind Quarantining) (fleet []quarantine.Host, err error) {
 	err = d.eachLive(ctx, kind.Lasting(), func(lasting *unstructured.Unstructured) { fleet = append(fleet, HostOf(kind, lasting)) })
 	return fleet, err
 }
 
-// HostOf returns what is known of a host by what stays of it.
+// HostOf returns a host from its lasting object.
 func HostOf(kind Quarantining, lasting *unstructured.Unstructured) quarantine.Host {
 	return quarantine.Host{
 		Name: lasting.GetName(), Record: quarantine.ReadRecord(lasting),
@@ -74,8 +74,8 @@ func HostOf(kind Quarantining, lasting *unstructured.Unstructured) quarantine.Ho
 	}
 }
 
-// Note writes what was decided on a host to what stays of it, which was read live, unless it has changed, in one write. It is refused
-// where the API server does not know by what hosts are kept from machines.
+// Note writes a decision on a host to its lasting object, in one write. The object must have been read live. The write fails if the
+// object has changed, or if the API server does not know the field that keeps hosts from machines.
 func (d *Driver) Note(ctx context.Context, kind Quarantining, lasting *unstructured.Unstructured, decision quarantine.Decision) error {
 	value, err := json.Marshal(decision.Record)
 	if err != nil {

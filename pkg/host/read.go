@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// readTimeout is how long a read takes at most. A cache whose watch cannot begin, as the API server is away or does not serve the
-// kind, would wait for ever, and deadlines with it (X5).
+// readTimeout is how long a read takes at most. If the API server is away or does not serve the kind, the watch of a cache cannot begin:
+// a read would wait forever, and deadlines with it (X5).
 const readTimeout = 5 * time.Second
 
 // New returns an empty object of a kind.
@@ -32,7 +32,7 @@ func New(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	return object
 }
 
-// Get reads an object, and names it in errors. It returns ErrNoKind if its kind is not served.
+// Get reads an object. Errors name it. It returns ErrNoKind if the API server does not serve the kind.
 func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -42,12 +42,12 @@ func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object
 	return nil
 }
 
-// list reads the cached hosts of a kind. It returns ErrNoKind if that is not served.
+// list reads the cached hosts of a kind. It returns ErrNoKind if the API server does not serve the kind.
 func (a Access) list(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
 	return a.listIn(ctx, kind, a.HostNamespace)
 }
 
-// listIn reads the cached objects of a kind in a namespace, in all of them if it is empty.
+// listIn reads the cached objects of a kind in a namespace. If the namespace is empty, it reads those of all namespaces.
 func (a Access) listIn(ctx context.Context, kind schema.GroupVersionKind, namespace string) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -59,10 +59,10 @@ func (a Access) listIn(ctx context.Context, kind schema.GroupVersionKind, namesp
 	return list.Items, nil
 }
 
-// pageSize is how many objects are asked for at a time that need not be kept.
+// pageSize is how many objects are read at a time if they need not all be in memory.
 const pageSize = 100
 
-// eachLive has each object of a kind without a namespace looked at, as the API server has it now.
+// eachLive calls look with each object of a kind without a namespace, read live.
 func (a Access) eachLive(ctx context.Context, kind schema.GroupVersionKind, look func(*unstructured.Unstructured)) error {
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
@@ -85,7 +85,7 @@ func (a Access) page(ctx context.Context, list client.ObjectList, from string) e
 	return a.APIReader.List(ctx, list, client.Limit(pageSize), client.Continue(from))
 }
 
-// Convert reads those fields of an object that a driver knows.
+// Convert reads the fields of an object that a driver knows.
 func Convert(object *unstructured.Unstructured, into any) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
 		return fmt.Errorf("failed to read %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
@@ -93,8 +93,8 @@ func Convert(object *unstructured.Unstructured, into any) error {
 	return nil
 }
 
-// Strip returns a transform for a cache that keeps those annotations and fields of unstructured objects that are read, and what
-// identifies them. Fields are paths with dots.
+// Strip returns a transform for a cache. Of unstructured objects, it keeps what identifies them, and the given annotations and fields.
+// Fields are paths with dots.
 func Strip(annotation func(key string) bool, fields ...string) toolscache.TransformFunc {
 	fields = slices.Concat([]string{
 		"apiVersion", "kind", "metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion", "metadata.deletionTimestamp",
@@ -124,7 +124,7 @@ func Strip(annotation func(key string) bool, fields ...string) toolscache.Transf
 	}
 }
 
-// kindError tells a kind that is not served from an object that is not there: for both, the API server says that it was not found.
+// kindError distinguishes a kind that is not served from an object that does not exist: the API server answers "not found" for both.
 func kindError(err error) error {
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return fmt.Errorf("%w (%v)", ErrNoKind, err) //nolint:errorlint // it must not pass for an object that was not found

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observed is what is known of nodes and their machines at a time, for who looks at it and asks nobody.
+// Package observed has snapshots of nodes and their machines, for code that must not read from an API server itself.
 package observed
 
 import (
@@ -22,12 +22,12 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
-// Thing is what may be had or not. It never changes: bundles have it.
+// Thing is a part of a snapshot that may be missing. Its values never change, because bundles have them.
 type Thing string
 
-// The things that others look for. There are more, which nobody looks for and which are their own text.
+// The things that the code looks for. There are more, which are their own text.
 const (
-	// WhatShoot is all that the shoot's API server knows.
+	// WhatShoot is everything from the shoot's API server.
 	WhatShoot         Thing = "Shoot"
 	WhatSeed          Thing = "Seed"
 	WhatMachines      Thing = "Machines"
@@ -62,17 +62,17 @@ var texts = map[Thing]string{
 // Text returns the thing in words.
 func (t Thing) Text() string { return cmp.Or(texts[t], string(t)) }
 
-// Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
+// Snapshot is the state at a time, read from API servers or from a bundle. Only the parts that a caller needs are filled in.
 type Snapshot struct {
 	Time  time.Time
 	Shoot Shoot
-	// Seed is nil for who has no access to it.
+	// Seed is nil without access to the seed.
 	Seed *Seed
-	// Missing is what could not be had.
+	// Missing is what could not be read.
 	Missing []Missing
 }
 
-// Shoot is what the shoot's API server knows.
+// Shoot is what was read from the shoot's API server.
 type Shoot struct {
 	Nodes                []corev1.Node
 	Pods                 []corev1.Pod
@@ -84,7 +84,7 @@ type Shoot struct {
 	Maintenances    []maintenancev1alpha1.NodeMaintenance
 }
 
-// Seed is what the seed's API server knows of the shoot's machines.
+// Seed is what was read from the seed's API server about the shoot's machines.
 type Seed struct {
 	// Namespace is that of the shoot's control plane.
 	Namespace          string
@@ -94,7 +94,7 @@ type Seed struct {
 	Events             []eventsv1.Event
 	// Hosts are the objects that the machine's host consists of, which may be in another cluster.
 	Hosts []unstructured.Unstructured
-	// Controller is how the preservation controller runs; nil if nobody knows.
+	// Controller is how the preservation controller runs; nil if that is not known.
 	Controller *Controller
 }
 
@@ -102,19 +102,19 @@ type Seed struct {
 type Controller struct {
 	// Injected says that it runs beside machine-controller-manager.
 	Injected bool `json:"injected"`
-	// Args are its arguments; of a bundle without the values of those that look like credentials.
+	// Args are its arguments. In a bundle, the values of those that look like credentials are removed.
 	Args []string `json:"args,omitempty"`
 }
 
-// Missing is a thing that could not be had, and why.
+// Missing is a thing that could not be read, and why.
 type Missing struct {
 	Thing Thing `json:"thing"`
-	// Partial says that it is only the rest of it that could not be had.
+	// Partial says that some of the thing was read, and the rest could not be.
 	Partial bool   `json:"partial,omitempty"`
 	Reason  string `json:"reason"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the words in which bundles of format 1 say what could not be had, too.
+// UnmarshalJSON implements json.Unmarshaler. It also reads bundles of format 1, which name the missing thing in words.
 func (m *Missing) UnmarshalJSON(data []byte) error {
 	type missing Missing
 	read := struct {
@@ -134,10 +134,10 @@ func (m *Missing) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// rest is before the words for a thing of which some is known.
+// rest precedes the words for a thing that is partly known.
 const rest = "the rest of "
 
-// What returns in words what could not be had.
+// What returns in words what could not be read.
 func (m Missing) What() string {
 	if m.Partial {
 		return rest + m.Thing.Text()
@@ -145,7 +145,7 @@ func (m Missing) What() string {
 	return m.Thing.Text()
 }
 
-// Node returns the node of a name, nil if it is not known.
+// Node returns the node with a name, nil if it is not known.
 func (s *Shoot) Node(name string) *corev1.Node {
 	for i := range s.Nodes {
 		if s.Nodes[i].Name == name {
@@ -155,8 +155,8 @@ func (s *Shoot) Node(name string) *corev1.Node {
 	return nil
 }
 
-// Machine returns the machine of a node, or the one of that name, nil if it is not known. Of several that have had the node, it is
-// one that stays.
+// Machine returns the machine that has a node or a name, nil if it is not known. If several machines have had the node, it prefers
+// one that is not being deleted.
 func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
 	var found *machinev1alpha1.Machine
 	for i := range s.Machines {
@@ -171,8 +171,8 @@ func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
 	return found
 }
 
-// Unknown returns what could not be had of some things, all or the rest of them, or of all that the shoot knows. A bundle misses logs
-// and more besides.
+// Unknown returns which of the things could not be read, in whole or in part, and WhatShoot if nothing could be read from the shoot. A
+// bundle also misses other things, for example logs.
 func (s *Snapshot) Unknown(things ...Thing) []Missing {
 	var unknown []Missing
 	for _, m := range s.Missing {
@@ -183,7 +183,7 @@ func (s *Snapshot) Unknown(things ...Thing) []Missing {
 	return unknown
 }
 
-// Note notes what could not be had, unless the error is nil.
+// Note notes that a thing could not be read, unless the error is nil.
 func (s *Snapshot) Note(thing Thing, err error) {
 	if err != nil {
 		s.Missing = append(s.Missing, Missing{Thing: thing, Reason: err.Error()})

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reason is why something is done to a machine, or is not done. What the domains decide carries a Reason, and so does what
-// people are told of it.
+// Package reason has the reasons why something is done to a machine, or is not done. Decisions carry a Reason, and so do the messages
+// about them.
 package reason
 
 import (
@@ -14,28 +14,28 @@ import (
 // Rule is the id of a rule of the design.
 type Rule string
 
-// Reason is why something is decided.
+// Reason is why something was decided.
 type Reason struct {
-	// ID is the identity, everywhere: it never changes. It is in CamelCase, and the action of Events.
+	// ID identifies the reason everywhere, so it never changes. It is in CamelCase. Events have it as their action.
 	ID string
-	// Rule is the rule that it rests on; empty where that depends on what is done for this reason.
+	// Rule is the rule that the reason follows from; empty if that depends on what is done for the reason.
 	Rule Rule
-	// Text says it to people. Nobody reads it but they.
+	// Text is the reason in words, for people only. No code may depend on it.
 	Text string
 }
 
 // IsZero says that there is no reason.
 func (r Reason) IsZero() bool { return r == Reason{} }
 
-// Table is all reasons of a domain.
+// Table has all reasons of a domain.
 type Table struct{ reasons []Reason }
 
-// Add returns a reason that it has put into the table. It panics if another one has its ID, or its text: people could not tell
-// the two apart.
+// Add adds a reason to the table and returns it. It panics if another reason has the same ID or the same text, because people could
+// not distinguish the two.
 func (t *Table) Add(id string, rule Rule, text string) Reason {
 	added := Reason{ID: id, Rule: rule, Text: text}
 	if i := slices.IndexFunc(t.reasons, func(r Reason) bool { return r.ID == id || r.Text == text }); i >= 0 {
-		panic(fmt.Sprintf("reason %+v is as %+v", added, t.reasons[i]))
+		panic(fmt.Sprintf("reason %+v has the ID or the text of %+v", added, t.reasons[i]))
 	}
 	t.reasons = append(t.reasons, added)
 	return added
@@ -44,7 +44,7 @@ func (t *Table) Add(id string, rule Rule, text string) Reason {
 // All returns the reasons in the order in which they were added.
 func (t *Table) All() []Reason { return slices.Clone(t.reasons) }
 
-// Of returns the reason with an ID, as it may be in an Event; the zero one if there is none.
+// Of returns the reason with an ID, for example from an Event; the zero Reason if there is none.
 func (t *Table) Of(id string) Reason {
 	if i := slices.IndexFunc(t.reasons, func(r Reason) bool { return r.ID == id }); i >= 0 {
 		return t.reasons[i]

@@ -20,32 +20,32 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
-// Group is a MachineDeployment with its machines and their hosts: what one decision is taken on.
+// Group is a MachineDeployment with its machines and their hosts. One decision is taken for all of them.
 type Group struct {
 	facts.Pool
-	// Settings are those of the MachineDeployment. Nil: its hosts are not to be touched, and all that is ours ends (X15).
+	// Settings are those of the MachineDeployment. If they are nil, its hosts are not touched, and everything of ours ends (X15).
 	Settings *Settings
 	// Seed is the name of the seed.
 	Seed string
-	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
-	// (X8). OtherCycles is how many machines beside the Members are being power-cycled.
+	// Others are the nodes of the shoot that are not those of the Members. If they are not known, Others is nil and no host is switched
+	// off (X8). OtherCycles is how many machines besides the Members are being power-cycled.
 	Others      *NodeCount
 	OtherCycles int
 	// AllowNodes says that operators allow requests on Nodes (X11).
 	AllowNodes bool
-	// MaxPerShoot is how many machines of the shoot are cycled at a time, 0 for any number. With NeedsGrant, no cycle begins
-	// without a grant on the Machine, which the extension gives because of a limit for the seed (X8).
+	// MaxPerShoot is how many machines of the shoot may be cycled at a time, 0 for any number. With NeedsGrant, no cycle begins
+	// without a grant on the Machine. The extension gives grants to enforce a limit for the seed (X8).
 	MaxPerShoot int32
 	NeedsGrant  bool
-	// QuietTime is for how long a healthy machine had no request when one counts as asked for while it was healthy (X16).
+	// QuietTime is how long a healthy machine must be without a request before a new request counts as made while it was healthy (X16).
 	QuietTime time.Duration
-	// MaxServicing is for how long the machine of a host that is being serviced is preserved (X18).
+	// MaxServicing is how long the machine of a host that is being serviced is preserved (X18).
 	MaxServicing time.Duration
-	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
+	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9).
 	Evidence bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts facts.Timeouts
-	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never
+	// ShootAway says that the shoot's API server does not answer. ShootBack is since when it answers again, zero if it was never
 	// away (X8).
 	ShootAway bool
 	ShootBack time.Time
@@ -55,7 +55,7 @@ type Group struct {
 
 // NodeCount is a number of nodes.
 type NodeCount struct {
-	// All is how many there are, and Away how many of them are not ready, or are those of machines that are being power-cycled.
+	// All is how many nodes there are. Away is how many of them are not ready, or have a machine that is being power-cycled.
 	All, Away int
 }
 
@@ -67,48 +67,49 @@ func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	}
 }
 
-// areTooManyAway says that Gardener's dependency-watchdog takes the nodes for cut off, as it does when the leases of 60 % of
-// them expire, and of more than one: it stops machine-controller-manager and this extension with it, and nobody would be left
-// to release the hosts (X2, X8).
+// areTooManyAway says that Gardener's dependency-watchdog would consider the nodes cut off: the leases of 60 % of them, and of more than
+// one, expire. It would stop machine-controller-manager and the preservation controller with it, and nobody would be left to release
+// the hosts (X2, X8).
 func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
 
 // Member is a machine, its node and its host.
 type Member struct {
 	facts.Member
-	// Healthy says that the node is healthy (H1), and HealthySince since when, as its conditions say.
+	// Healthy says that the node is healthy (H1). HealthySince is since when, according to its conditions.
 	Healthy      bool
 	HealthySince time.Time
-	// Live says that Machine and Node are what the API servers have, and not what caches have that may be behind.
+	// Live says that Machine and Node were read from the API servers, not from caches, which may lag.
 	Live bool
-	// Unasked is when the machine was last seen without a request, and UnaskedSince since when it had none then; zero if the
-	// controller has not seen it so. What is asked for later is asked for while the machine is healthy if it was so by then (X16).
+	// Unasked is when the machine was last seen without a request. UnaskedSince is since when it had none at that time. Both are zero if
+	// the controller never saw it without one. A later request counts as made while the machine was healthy if it was healthy by
+	// then (X16).
 	Unasked, UnaskedSince time.Time
-	// Host is nil if there is none, or if it is not known.
+	// Host is nil if the machine has no host, or if its host is not known.
 	Host *Host
-	// NoHost says in words why the machine has no host that is its own; empty if it has one, or if nobody knows.
+	// NoHost says in words why the machine has no host of its own; empty if it has a host, or if that is not known.
 	NoHost string
-	// NodeContents are what the node has to be rid of to be safe; nil if that is not known.
+	// NodeContents are what must leave the node before it is safe; nil if that is not known.
 	NodeContents *NodeContents
-	// NodeDenied says that the end of all that is ours must not wait any longer for the Node to be cleaned (P14, X15).
+	// NodeDenied says that the cleanup must not wait any longer for the Node (P14, X15).
 	NodeDenied bool
 }
 
-// IsUnasked says that nobody asks for the machine to be power-cycled, as far as all of that is known (X16).
+// IsUnasked says that nobody requests to power-cycle the machine. It is false if the Node is not known (X16).
 func (m *Member) IsUnasked() bool {
 	_, needs := m.Machine.Annotations[v1alpha1.AnnotationNeedsRemediation]
 	return !needs && !m.NodeUnknown && !isAskedOn(m.Node)
 }
 
-// NodeContents are what there still is of a node that is out of service.
+// NodeContents are what is left on a node that is out of service.
 type NodeContents struct {
-	// Pods is how many of its pods must leave it, as MustLeave says, VolumeAttachments how many of these name it and are not
+	// Pods is how many of its pods must leave it (see MustLeave). VolumeAttachments is how many VolumeAttachments name it, without
 	// those of pods that stay.
 	Pods, VolumeAttachments int
 }
 
-// NodeContentsOf returns what there still is of a node, of its pods, the VolumeAttachments that name it, and the PersistentVolumes
-// that these are of. As long as a pod stays, nobody detaches its volumes, and nobody else gets them: they are not waited for.
-// Any VolumeAttachment is whose PersistentVolume is not among these.
+// NodeContentsOf returns what is left on a node, from its pods, the VolumeAttachments that name it, and their PersistentVolumes. Nobody
+// detaches the volumes of a pod that stays, and nobody else gets them, so they are not counted. A VolumeAttachment whose
+// PersistentVolume is not among the given ones is counted.
 func NodeContentsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, volumes []*corev1.PersistentVolume) NodeContents {
 	var (
 		contents        NodeContents
@@ -151,8 +152,8 @@ func ClaimsOf(pod *corev1.Pod) []types.NamespacedName {
 	return keys
 }
 
-// MustLeave says that a pod has not left its node while that is out of service: it is terminating, or is going to be as it
-// does not tolerate the taint for ever. One that is about to be deleted would otherwise not be waited for.
+// MustLeave says whether a pod must leave its node while the node is out of service: the pod is terminating, or will be because it does
+// not tolerate the taint forever. Without the second case, a pod that is about to be deleted would not be waited for.
 func MustLeave(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return true
@@ -165,7 +166,7 @@ func MustLeave(pod *corev1.Pod) bool {
 	return true
 }
 
-// Event is something to be told on the Machine, and on its Node if there is one.
+// Event is an Event on the Machine, and on its Node if there is one.
 type Event struct {
 	Warning bool
 	// Reason is one of the Event constants, or EventPrefix with the phase that has begun (X12).
@@ -174,14 +175,14 @@ type Event struct {
 }
 
 const (
-	// EventPrefix is what the reason of an Event about a phase begins with: the phase follows (X12).
+	// EventPrefix begins the reason of an Event about a phase. The phase follows (X12).
 	EventPrefix = "PowerCycle"
 	// EventOutOfAttempts says that a request was removed because the host had all its cycles (X6, X20).
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
 	// EventRefused says that operators do not allow requests on Nodes (X11).
 	EventRefused = EventPrefix + "Refused"
-	// EventRecovered says that a request was removed because the machine is healthy, and was not, or is not known to have been, when
-	// it was asked for (X16).
+	// EventRecovered says that a request was removed because the machine is healthy, and was not healthy, or is not known to have been
+	// healthy, at the time of the request (X16).
 	EventRecovered = EventPrefix + "Recovered"
 	// EventServicing says that the host is being serviced, and that the deadlines of its cycle stand still (X18).
 	EventServicing = EventPrefix + "Servicing"
@@ -189,47 +190,46 @@ const (
 	EventDryRun = EventPrefix + "DryRun"
 )
 
-// DefaultQuietTime is longer than a watch may hang without anybody noticing, and than a health checker asks late, or again (X16).
+// DefaultQuietTime is longer than a watch may hang unnoticed, and longer than a health checker delays or repeats a request (X16).
 const DefaultQuietTime = time.Minute
 
-// DryRunOutcome is how a cycle ends that would have begun, and does not (X9).
+// DryRunOutcome is the outcome of a cycle that would have begun without the dry run (X9).
 const DryRunOutcome = "DryRun"
 
-// Decision is what is due for one machine. It is to be carried out in this order: Restore, Release, WriteMachine, PowerOff,
-// WriteNode. The first three wait for nothing; the others are only carried out after those before them were successful, except that
-// what cannot be written on the Node holds nothing up. Then it is to be decided again, with what was written.
+// Decision is what to do for one machine, in this order: Restore, Release, WriteMachine, PowerOff, WriteNode. The first three wait for
+// nothing. The others require that those before them succeeded, except that a failed write on the Node delays nothing. After that, the
+// caller must decide again, with what was written.
 type Decision struct {
 	Member
-	// Release says that the host is to be released, if it still has the Owner that it has now (X2): a Machine that was restored
-	// has another UID, and releases what it has asked for before.
+	// Release says to release the host if it still has the Owner that it has now (X2). A restored Machine has another UID, and
+	// releases what it requested before.
 	Release bool
 	// WriteMachine is the change of the Machine, nil for none.
 	WriteMachine *intent.Write
 	// WriteNode are the changes of the Node.
 	WriteNode []intent.Write
-	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
+	// PowerOff says to request that the host is off, on behalf of this Owner; nil for no request. All earlier writes are done then.
 	PowerOff *Owner
-	// Restore is the owner that the request on the host has lost, to be put back; nil for none (X20).
+	// Restore is the owner that the request on the host has lost and must get back; nil for none (X20).
 	Restore *Owner
-	// Confirm says that something is due that must not rest on a cache that lags: it may not show that the cycle is under way,
-	// that another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any
-	// decision is carried out, all Machines of the group and the Others are to be read live, with the Node and the host of each
-	// member for which that was ever said, and it is to be decided again, as Confirm does. What was decided last may
-	// be carried out also if something could not be read: no cycle begins, no host is switched off and no node made safe
-	// unless the Host is Live. Until the writes of the Machines are done, no other group of the shoot is to be confirmed: both
-	// together could make too many nodes go away.
+	// Confirm says that the decision must not rely on a cache, which may lag: it may not show that the cycle is under way, that
+	// another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any decision is
+	// carried out, the caller must read live all Machines of the group and the Others, with the Node and the host of each member for
+	// which Confirm was ever set, and decide again, like the function Confirm. The last decision may be carried out even if
+	// something could not be read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. Until
+	// the Machines are written, no other group of the shoot may be confirmed: both together could switch off too many nodes.
 	Confirm bool
-	// ReadNodeContents says that NodeContents must be known for this machine to go on.
+	// ReadNodeContents says that this machine cannot continue before NodeContents is known.
 	ReadNodeContents bool
-	// Events are to be told after the writes.
+	// Events must be emitted after the writes.
 	Events []Event
-	// Passed is the phase that ended with this decision, and Took for how long it lasted; empty for none. Outcome is how the
-	// cycle ended with it, one of the phases Succeeded, Failed and Cancelled, or DryRunOutcome; empty for no end (X12).
+	// Passed is the phase that ended with this decision, empty for none. Took is how long it lasted. Outcome is how the cycle ended
+	// with this decision: one of the phases Succeeded, Failed and Cancelled, or DryRunOutcome; empty if it did not end (X12).
 	Passed  string
 	Took    time.Duration
 	Outcome string
-	// Deadline is when the phase that is under way must be over, or, of a cycle that has failed, when it was; zero otherwise (X5).
+	// Deadline is when the current phase must be over. For a cycle that has failed, it is the deadline that passed. It is zero otherwise (X5).
 	Deadline time.Time
-	// Next is when to look again even if nothing changes until then; zero for never.
+	// Next is when to decide again even if nothing changes until then; zero for never.
 	Next time.Time
 }

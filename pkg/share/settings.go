@@ -24,7 +24,7 @@ type Source string
 const (
 	// SourcePool is providerConfig.workers[], which sets something for one pool.
 	SourcePool Source = "pool"
-	// SourceShoot is the Shoot's own field of the pool, which Gardener has since 1.147.
+	// SourceShoot is the field of the pool in the Shoot, which Gardener has since 1.147.
 	SourceShoot Source = "shoot"
 	// SourceAllPools is providerConfig itself, which sets something for all pools.
 	SourceAllPools Source = "all-pools"
@@ -38,14 +38,14 @@ type Value[T any] struct {
 	Value T
 	// Source says who sets it.
 	Source Source
-	// Path is the field that has it, nil for a default.
+	// Path is the field that sets it, nil for a default.
 	Path *field.Path
 }
 
 // Ranked are the values that are set for a field, in the order of precedence.
 type Ranked[T any] []Value[T]
 
-// Effective returns the value that counts, which is zero and has no source if none is set.
+// Effective returns the value that counts. If none is set, it is zero and has no source.
 func (r Ranked[T]) Effective() Value[T] {
 	if len(r) == 0 {
 		return Value[T]{}
@@ -53,21 +53,21 @@ func (r Ranked[T]) Effective() Value[T] {
 	return r[0]
 }
 
-// Values are what is set for a worker pool. Each field is ranked by itself.
+// Values are what is set for a worker pool. Each field is ranked separately.
 type Values struct {
-	// AutoPreserveFailedMax is how many failed machines of the pool are kept at a time without being asked for.
+	// AutoPreserveFailedMax is how many failed machines of the pool may be auto-preserved at a time.
 	AutoPreserveFailedMax Ranked[int32]
-	// MachinePreserveTimeout is how long a machine is kept.
+	// MachinePreserveTimeout is how long a machine is preserved.
 	MachinePreserveTimeout Ranked[time.Duration]
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
 	// (P7).
 	ForceDeletePodsWithVolumes Ranked[bool]
-	// PreferNewFailures says that what fails for a new reason is kept rather than others (P15).
+	// PreferNewFailures says that machines that fail for a new reason get places before others (P15).
 	PreferNewFailures Ranked[bool]
 }
 
-// ValuesFor returns what is set for a worker pool, whether valid or not, and by whom. The paths of the pool in the Shoot and
-// of the provider configuration may be nil if no field is to be named, and the defaults if they are not known.
+// ValuesFor returns what is set for a worker pool, valid or not, and which sources set it. The paths of the pool in the Shoot and of the
+// provider configuration may be nil if the caller names no fields. The defaults may be nil if they are not known.
 func ValuesFor(pool Pool, poolPath *field.Path, config *preservation.MachinePreservationConfig, configPath *field.Path, defaults *configv1alpha1.ControllerConfiguration) Values {
 	const child = "machineControllerManager"
 	var v Values
@@ -90,7 +90,7 @@ func ValuesFor(pool Pool, poolPath *field.Path, config *preservation.MachinePres
 	return v
 }
 
-// add ranks what a source sets behind what is there.
+// add ranks what a source sets behind the values that are there.
 func (v *Values) add(source Source, settings *preservation.MachineControllerManagerSettings, fldPath *field.Path) {
 	if settings == nil {
 		return
@@ -117,26 +117,26 @@ func rank[T any](ranked Ranked[T], value *T, source Source, fldPath *field.Path,
 	return append(ranked, Value[T]{Value: *value, Source: source, Path: fldPath})
 }
 
-// Settings are what holds for a worker pool, or for one of its MachineDeployments: what is not a number is the same for
-// all of them.
+// Settings are what applies to a worker pool, or to one of its MachineDeployments. Only the numbers differ between the pool and its
+// MachineDeployments.
 type Settings struct {
-	// AutoPreserveFailedMax is how many failed machines are kept at a time without being asked for. That of a
-	// MachineDeployment is its share of the pool's.
+	// AutoPreserveFailedMax is how many failed machines may be auto-preserved at a time. For a MachineDeployment, it is the share of
+	// the pool's number.
 	AutoPreserveFailedMax int32
-	// MachinePreserveTimeout is how long a machine is kept.
+	// MachinePreserveTimeout is how long a machine is preserved.
 	MachinePreserveTimeout time.Duration
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
 	// (P7).
 	ForceDeletePodsWithVolumes bool
-	// PreferNewFailures says that what fails for a new reason is kept rather than others (P15).
+	// PreferNewFailures says that machines that fail for a new reason get places before others (P15).
 	PreferNewFailures bool
-	// PowerCycle is how hosts are powered off and on again, complete, nil for not at all.
+	// PowerCycle is how hosts are powered off and on again, with defaults; nil if they are not.
 	PowerCycle *v1alpha1.PowerCycle
 }
 
-// SettingsFor returns what holds for a worker pool: the values that count, and false and 0 where nothing is set. A number is
-// cut to what is valid for the pool, as a default is that of pools of all sizes, and like a timeout (P13) to what operators
-// allow. Hosts are power-cycled where the landscape has any, and without being asked for if operators allow it (X9).
+// SettingsFor returns what applies to a worker pool: the values that count, and false and 0 if nothing is set. It limits the number to
+// what is valid for the pool, because a default is for pools of all sizes. It limits the number and the timeout (P13) to what operators
+// allow. Hosts are power-cycled if the landscape has hosts, and automatically if operators allow it (X9).
 func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defaults *configv1alpha1.ControllerConfiguration) Settings {
 	values := ValuesFor(pool, nil, config, nil, defaults)
 	settings := Settings{
@@ -163,9 +163,9 @@ func powerCycleFor(pool Pool, config *preservation.MachinePreservationConfig, ho
 		return nil
 	}
 	powerCycle := &v1alpha1.PowerCycle{}
-	// There is nothing in it that could fail to be converted.
+	// It has nothing that could fail to be converted.
 	utilruntime.Must(v1alpha1.Convert_preservation_PowerCycle_To_v1alpha1_PowerCycle(config.Workers[i].PowerCycle.DeepCopy(), powerCycle, nil))
-	// Operators forbid what touches hosts. To be told what would be, touches nothing.
+	// Operators forbid power cycles. A dry run touches no host.
 	if ptr.Deref(powerCycle.Automatic, "") == v1alpha1.AutomaticTrue && !hosts.Automatic {
 		powerCycle.Automatic = new(v1alpha1.AutomaticFalse)
 	}

@@ -31,11 +31,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
 
-// patience is for how long a step may take. machine-controller-manager looks at an unhealthy machine once a minute, and
-// replaces one machine of a zone at a time.
+// patience is how long a step may take. machine-controller-manager checks an unhealthy machine once a minute, and replaces one
+// machine of a zone at a time.
 const patience = 5 * time.Minute
 
-// demo is what a story is told with.
+// demo has what the steps of a story need.
 type demo struct {
 	landscape    *landscape.Landscape
 	seedConfig   *rest.Config
@@ -51,13 +51,13 @@ type step struct {
 	run        func(ctx context.Context) error
 }
 
-// stories are those that the demo can tell, by their names.
+// stories are the stories of the demo, by name.
 var stories = map[string]func(*demo) []step{
 	"preservation": (*demo).preservation,
 	"maintenance":  (*demo).maintenance,
 }
 
-// play tells a story step by step. The error names the step that was not seen to happen.
+// play runs a story step by step. The error names the step that did not happen.
 func (d *demo) play(ctx context.Context, story []step) error {
 	for _, step := range story {
 		fmt.Println()
@@ -70,7 +70,7 @@ func (d *demo) play(ctx context.Context, story []step) error {
 	return nil
 }
 
-// applyShoot applies the Shoot, and waits until its machines run, and pods on them.
+// applyShoot applies the Shoot, and waits until its machines run, and pods run on them.
 func (d *demo) applyShoot(ctx context.Context) error {
 	if err := seed.ApplyShoot(ctx, d.seedConfig, d.shoot); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (d *demo) applyShoot(ctx context.Context) error {
 	return d.workload(ctx)
 }
 
-// until polls until the condition holds. An error of the condition is told if it does not in time.
+// until polls until the condition is true. If that takes too long, it returns the last error of the condition.
 func (d *demo) until(ctx context.Context, condition wait.ConditionWithContextFunc) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (done bool, _ error) {
@@ -114,7 +114,7 @@ func (d *demo) untilGone(ctx context.Context, machine *machinev1alpha1.Machine) 
 	})
 }
 
-// running returns the machines of a zone, or of all, that run.
+// running returns the running machines of a zone, or of all zones.
 func (d *demo) running(ctx context.Context, zone string) ([]*machinev1alpha1.Machine, error) {
 	machines, err := zonalMachines(ctx, d.seed, d.namespace)
 	if err != nil {
@@ -129,15 +129,15 @@ func (d *demo) running(ctx context.Context, zone string) ([]*machinev1alpha1.Mac
 	return running, nil
 }
 
-// fail makes the machine's kubelet fall silent.
+// fail stops the machine's kubelet.
 func (d *demo) fail(ctx context.Context, machine *machinev1alpha1.Machine) error {
-	say("The kubelet of machine %s dies.", machine.Name)
+	say("The kubelet of machine %s stops.", machine.Name)
 	return d.inject(ctx, machine, `"kubelet-dead"`)
 }
 
-// heal makes the machine's kubelet speak again.
+// heal starts the machine's kubelet again.
 func (d *demo) heal(ctx context.Context, machine *machinev1alpha1.Machine) error {
-	say("The kubelet of machine %s is back.", machine.Name)
+	say("The kubelet of machine %s runs again.", machine.Name)
 	return d.inject(ctx, machine, "null")
 }
 
@@ -194,7 +194,7 @@ func nodeOf(machine *machinev1alpha1.Machine) string {
 	return machine.Labels[machinev1alpha1.NodeLabelKey]
 }
 
-// zonalMachine is a machine and the zone that its MachineClass is for.
+// zonalMachine is a machine and the zone of its MachineClass.
 type zonalMachine struct {
 	*machinev1alpha1.Machine
 	zone string
@@ -231,7 +231,7 @@ func say(format string, args ...any) {
 	fmt.Printf(time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
 }
 
-// relative returns the path as seen from the working directory.
+// relative returns the path relative to the working directory.
 func relative(path string) string {
 	if wd, err := os.Getwd(); err == nil {
 		if rel, err := filepath.Rel(wd, path); err == nil {

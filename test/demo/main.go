@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// The demo brings the local landscape up, breaks machines, and tells what becomes of them. With DEMO_EXIT=1 it ends by
-// itself, with status 0 only if every step was seen to happen in the API.
+// The demo starts the local landscape, breaks machines, and shows what happens to them. With DEMO_EXIT=1 it ends automatically, with
+// status 0 only if it saw every step happen in the API.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 var shootManifest []byte
 
 func main() {
-	// The components log to files of their own.
+	// The components log to files.
 	logf.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
@@ -56,10 +56,10 @@ func run(ctx context.Context) (err error) {
 	name := cmp.Or(os.Getenv("STORY"), "preservation")
 	story, ok := stories[name]
 	if !ok {
-		return fmt.Errorf("STORY=%q is none: valid are %s", name, strings.Join(slices.Sorted(maps.Keys(stories)), ", "))
+		return fmt.Errorf("there is no story STORY=%q: valid are %s", name, strings.Join(slices.Sorted(maps.Keys(stories)), ", "))
 	}
 	say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
-	say("Nothing but this machine is used. The first start builds everything, which takes a while.")
+	say("Everything runs on this machine. The first start builds everything, which takes a while.")
 	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout})
 	if err != nil {
 		return fmt.Errorf("step %q: %w", "landscape", err)
@@ -93,7 +93,7 @@ func run(ctx context.Context) (err error) {
 		return nil
 	}
 	fmt.Printf(`
-The landscape stays up until Ctrl-C. Look around in another terminal:
+The landscape stays up until you press Ctrl-C. Look around in another terminal:
 
   export PATH=$PWD/%[1]s:$PATH
   kubectl --kubeconfig %[2]s -n %[3]s get machinedeployments,machines

@@ -23,15 +23,15 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// absence is how long a machine takes to reboot, which is longer than its health timeout.
+// absence is how long the reboot of a node takes. It is longer than the health timeout of its machine.
 const absence = 2 * time.Minute
 
-// maintenance is the story of a node that somebody works on.
+// maintenance is the story of a node under maintenance.
 func (d *demo) maintenance() []step {
 	var maintained, next *machinev1alpha1.Machine
 	return []step{
-		{"shoot", "A Shoot is applied: one worker pool over two zones, nodeMaintenance: {}, so one node at a time.", d.applyShoot},
-		{"request", "Somebody asks for two nodes. The first one is cordoned, drained, and handed over.", func(ctx context.Context) error {
+		{"shoot", "The demo applies a Shoot with one worker pool over two zones. It has nodeMaintenance: {}, so one node may be under maintenance at a time.", d.applyShoot},
+		{"request", "Two NodeMaintenances request two nodes. The first node is cordoned, drained and handed over. The second request is pending.", func(ctx context.Context) error {
 			running, err := d.running(ctx, "")
 			if err != nil {
 				return err
@@ -55,7 +55,7 @@ func (d *demo) maintenance() []step {
 			}
 			return d.kubectl(ctx, "get", "nodemaintenances,nodes")
 		}},
-		{"reboot", fmt.Sprintf("The node is rebooted, and is away for %s. machine-controller-manager would replace it after %s.", absence, d.healthTimeout()), func(ctx context.Context) error {
+		{"reboot", fmt.Sprintf("The node reboots and is away for %s. Without the maintenance, machine-controller-manager would replace its machine after %s.", absence, d.healthTimeout()), func(ctx context.Context) error {
 			if err := d.fail(ctx, maintained); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func (d *demo) maintenance() []step {
 				return err
 			}
 			if cause := maintained.Annotations[v1alpha1.AnnotationCause]; cause != v1alpha1.CauseMaintenance {
-				return fmt.Errorf("machine %s is kept because of %q", maintained.Name, cause)
+				return fmt.Errorf("machine %s is preserved because of %q", maintained.Name, cause)
 			}
 			select {
 			case <-time.After(time.Until(back)):
@@ -83,7 +83,7 @@ func (d *demo) maintenance() []step {
 				return fresh.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning, err
 			})
 		}},
-		{"give back", "The work is done. The node takes pods again, and it is the turn of the next one.", func(ctx context.Context) error {
+		{"give back", "The work is done. The first node takes pods again, and the second node is handed over.", func(ctx context.Context) error {
 			if err := d.kubectl(ctx, "delete", "nodemaintenance", "upgrade-0"); err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func (d *demo) maintenance() []step {
 			}
 			return d.kubectl(ctx, "get", "nodemaintenances,nodes")
 		}},
-		{"end", "The next one is given back, too. Four machines run, none is new.", func(ctx context.Context) error {
+		{"end", "The second node is given back, too. The same four machines run as before.", func(ctx context.Context) error {
 			if err := d.kubectl(ctx, "delete", "nodemaintenance", "upgrade-1"); err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func (d *demo) maintenance() []step {
 	}
 }
 
-// maintenanceOf returns a manifest that asks for the node of a machine.
+// maintenanceOf returns the manifest of a NodeMaintenance that requests the node of a machine.
 func maintenanceOf(name string, machine *machinev1alpha1.Machine) string {
 	return fmt.Sprintf(`apiVersion: maintenance.nvidia.com/v1alpha1
 kind: NodeMaintenance
@@ -139,7 +139,7 @@ func (d *demo) untilMaintenance(ctx context.Context, name, phase string) error {
 	})
 }
 
-// apply does what kubectl apply does with a manifest.
+// apply applies a manifest with kubectl, and prints both.
 func (d *demo) apply(ctx context.Context, manifest string) error {
 	fmt.Println(manifest)
 	output, err := d.runKubectl(ctx, manifest, "apply", "-f", "-")
@@ -147,7 +147,7 @@ func (d *demo) apply(ctx context.Context, manifest string) error {
 	return err
 }
 
-// kubectl runs kubectl with the shoot as a person would, and shows what it says.
+// kubectl runs kubectl with the shoot's kubeconfig, and prints the command and its output.
 func (d *demo) kubectl(ctx context.Context, args ...string) error {
 	say("$ kubectl %s", strings.Join(args, " "))
 	output, err := d.runKubectl(ctx, "", args...)

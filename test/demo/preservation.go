@@ -21,8 +21,8 @@ import (
 func (d *demo) preservation() []step {
 	var held, replaced, expiring *machinev1alpha1.Machine
 	return []step{
-		{"shoot", "A Shoot is applied: one worker pool over two zones, autoPreserveFailedMax: 2, so one machine in each zone.", d.applyShoot},
-		{"shares", "The extension has distributed the maximum over the zones.", func(ctx context.Context) error {
+		{"shoot", "The demo applies a Shoot with one worker pool over two zones. It has autoPreserveFailedMax: 2, so each zone has one place.", d.applyShoot},
+		{"places", "The extension distributes the places over the zones.", func(ctx context.Context) error {
 			return d.until(ctx, func(ctx context.Context) (bool, error) {
 				deployments := &machinev1alpha1.MachineDeploymentList{}
 				if err := d.seed.List(ctx, deployments, client.InNamespace(d.namespace)); err != nil {
@@ -36,7 +36,7 @@ func (d *demo) preservation() []step {
 				return len(deployments.Items) == 2, nil
 			})
 		}},
-		{"hold", "Two machines of one zone fail: their kubelets die, one a little before the other. The first one is held.", func(ctx context.Context) error {
+		{"preserve", "Two machines of one zone fail, because their kubelets stop one after the other. The first machine gets the place and is preserved.", func(ctx context.Context) error {
 			running, err := d.running(ctx, "0")
 			if err != nil {
 				return err
@@ -45,7 +45,7 @@ func (d *demo) preservation() []step {
 			if err := d.fail(ctx, held); err != nil {
 				return err
 			}
-			// Who fails first is to be seen on the nodes.
+			// The first failure must show on the node before the second begins.
 			if err := d.until(ctx, func(ctx context.Context) (bool, error) {
 				err := d.seed.Get(ctx, client.ObjectKeyFromObject(held), held)
 				return held.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown, err
@@ -57,7 +57,7 @@ func (d *demo) preservation() []step {
 			}
 			return d.untilPhase(ctx, held, preservation.PhaseFailedPreserved)
 		}},
-		{"replace", "There is no place left for the second one. machine-controller-manager replaces it as usual.", func(ctx context.Context) error {
+		{"replace", "No place is free for the second machine. machine-controller-manager replaces it as usual.", func(ctx context.Context) error {
 			if err := d.untilGone(ctx, replaced); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func (d *demo) preservation() []step {
 				return len(running) == 1, err
 			})
 		}},
-		{"drain", "The held machine is drained: its pods were asked to go, and start elsewhere.", func(ctx context.Context) error {
+		{"drain", "The node of the preserved machine is drained. Its pods start on other nodes.", func(ctx context.Context) error {
 			return d.until(ctx, func(ctx context.Context) (bool, error) {
 				node := &corev1.Node{}
 				if err := d.target.Get(ctx, client.ObjectKey{Name: nodeOf(held)}, node); err != nil {
@@ -80,7 +80,7 @@ func (d *demo) preservation() []step {
 				return d.allPodsRunElsewhere(ctx, node.Name)
 			})
 		}},
-		{"release", "Somebody has seen enough: preserve=false on the node lets the machine go.", func(ctx context.Context) error {
+		{"release", "Somebody sets preserve=false on the node. The machine is released and replaced.", func(ctx context.Context) error {
 			if err := d.annotate(ctx, held, map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.RequestFalse}); err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func (d *demo) preservation() []step {
 				return len(running) == 2, err
 			})
 		}},
-		{"expiry", "In the other zone, somebody asks for a machine to be kept for two minutes if it fails. It fails, and goes when the time is up.", func(ctx context.Context) error {
+		{"expiry", "In the other zone, somebody requests to preserve a machine for two minutes when it fails. It fails, and is released at its expiry.", func(ctx context.Context) error {
 			running, err := d.running(ctx, "1")
 			if err != nil {
 				return err

@@ -18,7 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// table prints the machines whenever something has become of one.
+// table prints the machines whenever one of them changes.
 type table struct {
 	seed      client.Client
 	namespace string
@@ -44,7 +44,7 @@ func (t *table) print(ctx context.Context) {
 		return
 	}
 
-	// What changes all the time is no reason to print.
+	// The remaining time changes all the time, so it is no reason to print.
 	var rows, left []string
 	for _, m := range machines {
 		phase, cause, remaining := string(m.Status.CurrentStatus.Phase), "", ""

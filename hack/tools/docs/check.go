@@ -11,31 +11,21 @@ import (
 	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 )
-
-// report is what is wrong.
-type report struct {
-	problems []string
-	// done are items of toBeRewritten that have nothing to be rewritten.
-	done []string
-}
 
 var (
 	scheme = regexp.MustCompile(`^(?:[A-Za-z][A-Za-z0-9+.-]*:|//)`)
 	lines  = regexp.MustCompile(`^L[0-9]+(?:-L[0-9]+)?$`)
-	// ours is a link to a file of this repository from elsewhere, and named is one that the code names.
+	// ours is a link from elsewhere to a file of this repository. named is a page that the code names.
 	ours  = regexp.MustCompile(`https://github\.com/gardener/gardener-extension-machine-preservation/(?:blob|tree|raw)/main/([\w./-]*\w(?:#[\w-]+)?)`)
 	named = regexp.MustCompile(`(?:^|[\s"(` + "`" + `])(docs/[\w/-]+\.md(?:#[\w-]+)?)`)
 )
 
-// check reads the files of those names.
-func check(files fs.FS, names []string, w *words) (*report, error) {
-	r := &report{}
+// check reads the named files and returns their problems. The names must be those of all files, because links may lead to any of them.
+func check(files fs.FS, names []string, w *words) (problems []string, err error) {
 	paths := map[string]bool{".": true}
 	documents := map[string]*document{}
-	bad := map[string]bool{}
 	type dead struct {
 		file string
 		link
@@ -88,30 +78,19 @@ func check(files fs.FS, names []string, w *words) (*report, error) {
 			}
 		}
 		for _, t := range texts {
-			found := w.find(t)
-			if len(found) > 0 {
-				bad[name] = true
-			}
-			if !isIn(name, w.ToBeRewritten) {
-				r.problems = append(r.problems, found...)
-			}
+			problems = append(problems, w.find(t)...)
 		}
 	}
 
 	for _, l := range links {
 		if problem := resolve(l.file, l.to, paths, documents); problem != "" {
-			r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s: %s", l.file, l.line, strings.TrimPrefix(l.to, "/"), problem))
+			problems = append(problems, fmt.Sprintf("%s:%d: %s: %s", l.file, l.line, strings.TrimPrefix(l.to, "/"), problem))
 		}
 	}
-	for _, item := range w.ToBeRewritten {
-		if !slices.ContainsFunc(names, func(name string) bool { return bad[name] && isIn(name, []string{item}) }) {
-			r.done = append(r.done, item)
-		}
-	}
-	return r, nil
+	return problems, nil
 }
 
-// resolve returns what is wrong with a link in a file.
+// resolve returns what is wrong with a link in a file, empty for nothing.
 func resolve(file, to string, paths map[string]bool, documents map[string]*document) string {
 	target, anchor, hasAnchor := strings.Cut(to, "#")
 	target, err := url.PathUnescape(target)

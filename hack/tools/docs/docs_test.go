@@ -25,28 +25,28 @@ phrases:
   except: [docs/writing.md]
 `
 
-// problems checks files, beside a page with headings.
-func problems(t *testing.T, list string, contents map[string]string) *report {
+// problemsOf returns the problems of a file, beside a page with headings.
+func problemsOf(t *testing.T, name, content string) []string {
 	t.Helper()
-	w, err := parseWords([]byte(testWords + list))
+	w, err := parseWords([]byte(testWords))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := fstest.MapFS{"docs/page.md": {Data: []byte("# A `Page` of ours, *in short*\n\n## Twice\n\n<a id=\"own\"></a>\n\n## Twice\n")}}
-	for name, content := range contents {
-		files[name] = &fstest.MapFile{Data: []byte(content)}
+	files := fstest.MapFS{
+		"docs/page.md": {Data: []byte("# A `Page` of ours, *in short*\n\n## Twice\n\n<a id=\"own\"></a>\n\n## Twice\n")},
+		name:           {Data: []byte(content)},
 	}
-	r, err := check(files, slices.Sorted(maps.Keys(files)), w)
+	found, err := check(files, slices.Sorted(maps.Keys(files)), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return found
 }
 
 func TestCheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, content string
-		// problems are what each of them begins with.
+		// problems are the beginnings of the problems.
 		problems []string
 	}{
 		"a paragraph": {"README.md", "# R\n\nFirst. Operators let\ngo of *all* machines. Last.\n",
@@ -77,26 +77,11 @@ func TestCheck(t *testing.T) {
 		"what tests read": {"pkg/a/testdata/a.md", "A veto.\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := problems(t, "", map[string]string{test.file: test.content}).problems
+			found := problemsOf(t, test.file, test.content)
 			if !slices.EqualFunc(found, test.problems, strings.HasPrefix) {
 				t.Errorf("found:\n%s\nwant what begins with:\n%s", strings.Join(found, "\n"), strings.Join(test.problems, "\n"))
 			}
 		})
-	}
-}
-
-func TestToBeRewritten(t *testing.T) {
-	r := problems(t, "toBeRewritten:\n- docs/a.md\n- docs/b.md\n- docs/c.md\n- pkg/d\n- pkg/e\n", map[string]string{
-		"docs/a.md": "A veto, and a [dead](link.md).\n", "docs/b.md": "# B\n", "pkg/d/d.go": "package d\n\n// A veto.\n", "pkg/d/e.go": "package d\n", "pkg/e/e.go": "package e\n",
-	})
-	if len(r.problems) != 1 || !strings.Contains(r.problems[0], "link.md") {
-		t.Errorf("only the link is a problem, not: %q", r.problems)
-	}
-	if want := []string{"docs/b.md", "docs/c.md", "pkg/e"}; !slices.Equal(r.done, want) {
-		t.Errorf("done are %q, want %q", r.done, want)
-	}
-	if got := string(without([]byte("phrases:\n- a\ntoBeRewritten:\n- a\n- b\n- a/b\n"), []string{"a", "a/b"})); got != "phrases:\n- a\ntoBeRewritten:\n- b\n" {
-		t.Errorf("wrote %q", got)
 	}
 }
 
@@ -113,9 +98,6 @@ func TestWords(t *testing.T) {
 	w, err := parseWords(data)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if !slices.IsSorted(w.ToBeRewritten) {
-		t.Error("the list of what is to be rewritten is not sorted")
 	}
 	for sentence, refused := range map[string]bool{
 		"It waits, as the node is away.":          true,

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// The docs command checks what is written: that no text has a phrase that words.yaml refuses, in documents, comments, messages and
-// alerts, and that no link within the repository is dead. It asks no network.
+// The docs command checks documents, comments, messages and alerts: no text may have a phrase that words.yaml refuses, and no link
+// within the repository may be dead. It needs no network.
 package main
 
 import (
@@ -18,18 +18,15 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "root of the repository")
-	shrink := flag.Bool("shrink", false, "take what has been rewritten, or is gone, off the list in words.yaml")
 	flag.Parse()
-	if err := run(*root, *shrink); err != nil {
+	if err := run(*root); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-const wordsPath = "hack/tools/docs/words.yaml"
-
-func run(root string, shrink bool) error {
-	data, err := os.ReadFile(filepath.Join(root, wordsPath))
+func run(root string) error {
+	data, err := os.ReadFile(filepath.Join(root, "hack/tools/docs/words.yaml"))
 	if err != nil {
 		return err
 	}
@@ -41,23 +38,17 @@ func run(root string, shrink bool) error {
 	if err != nil {
 		return err
 	}
-	report, err := check(os.DirFS(root), names, words)
+	problems, err := check(os.DirFS(root), names, words)
 	if err != nil {
 		return err
 	}
-	if shrink {
-		return os.WriteFile(filepath.Join(root, wordsPath), without(data, report.done), 0o600)
-	}
-	for _, done := range report.done {
-		report.problems = append(report.problems, fmt.Sprintf("%s: %s has nothing to be rewritten any more, or is gone: take it off the list", wordsPath, done))
-	}
-	if len(report.problems) == 0 {
+	if len(problems) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(report.problems, "\n"))
+	return errors.New(strings.Join(problems, "\n"))
 }
 
-// filesOf returns the files that git does not ignore, committed or not, and that are there.
+// filesOf returns the files that exist and that git does not ignore, committed or not.
 func filesOf(root string) ([]string, error) {
 	command := exec.Command("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	command.Stderr = os.Stderr

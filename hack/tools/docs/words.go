@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,21 +13,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// words is what is refused, and where.
+// words has the phrases that are refused.
 type words struct {
 	Phrases []*phrase `json:"phrases"`
-	// ToBeRewritten are files, or directories, whose texts may still have phrases. Their links are checked.
-	ToBeRewritten []string `json:"toBeRewritten"`
 }
 
 type phrase struct {
-	// Pattern is a regular expression, in which case is no matter and a blank is any space.
+	// Pattern is a regular expression. It ignores case, and a blank in it matches a line break, too.
 	Pattern string `json:"pattern"`
 	// Instead is what to say.
 	Instead string `json:"instead"`
-	// In is where it is refused: kinds of texts, or paths. Empty means everywhere.
+	// In is where the phrase is refused: kinds of texts, or paths. Empty means everywhere.
 	In []string `json:"in,omitempty"`
-	// Except is where it is not: paths.
+	// Except are paths where the phrase is allowed.
 	Except []string `json:"except,omitempty"`
 
 	expression *regexp.Regexp
@@ -51,14 +48,14 @@ func parseWords(data []byte) (*words, error) {
 	return w, nil
 }
 
-// isIn says that a file is one of the paths, or below one.
+// isIn says whether a file is one of the paths, or below one of them.
 func isIn(file string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool {
 		return file == path || strings.HasPrefix(file, strings.TrimSuffix(path, "/")+"/")
 	})
 }
 
-// find returns what is refused in a text.
+// find returns the refused phrases in a text.
 func (w *words) find(t *text) (found []string) {
 	for _, p := range w.Phrases {
 		if isIn(t.file, p.Except) || len(p.In) > 0 && !slices.Contains(p.In, string(t.kind)) && !isIn(t.file, p.In) {
@@ -69,20 +66,4 @@ func (w *words) find(t *text) (found []string) {
 		}
 	}
 	return found
-}
-
-// without returns the list of words without items of toBeRewritten.
-func without(data []byte, done []string) []byte {
-	var kept [][]byte
-	isList := false
-	for _, line := range bytes.SplitAfter(data, []byte("\n")) {
-		item := strings.TrimSpace(string(line))
-		if len(line) > 0 && line[0] != ' ' && line[0] != '-' && line[0] != '#' {
-			isList = strings.HasPrefix(item, "toBeRewritten:")
-		}
-		if path, ok := strings.CutPrefix(item, "- "); !isList || !ok || !slices.Contains(done, path) {
-			kept = append(kept, line)
-		}
-	}
-	return bytes.Join(kept, nil)
 }

@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ironcore knows hosts that are ServerClaims of the metal-operator of IronCore, and the Servers that these are
-// bound to. It needs nothing of them but what is declared here. There is one reading of v0.3.0, v0.7.0 and what comes after that:
-// where they differ, a comment names the version.
+// Package ironcore knows hosts that are ServerClaims of IronCore's metal-operator, and the Servers that they are bound to. It
+// declares the fields that it needs. The same code reads v0.3.0, v0.7.0 and later versions: where they differ, a comment names the
+// version.
 package ironcore
 
 import (
@@ -32,15 +32,16 @@ import (
 const (
 	providerScheme = "ironcore-metal://"
 
-	// annotationOperation with one of the values ignored says that nobody acts on the object. All else on a Server is done next.
+	// annotationOperation with one of the values ignored says that nobody acts on the object. Any other value on a Server is what
+	// the metal-operator does next.
 	annotationOperation = "metal.ironcore.dev/operation"
 	operationPark       = "park" // since v0.7.0
-	// annotationParked says that the Server has been left to somebody else, before its state says so. Since v0.7.0.
+	// annotationParked says, before the state does, that the Server has been left to somebody else. Since v0.7.0.
 	annotationParked = "metal.ironcore.dev/parked"
 
 	powerOn, powerOff = "On", "Off"
 	stateReserved     = "Reserved"
-	stateError        = "Error"       // no version comes there by itself
+	stateError        = "Error"       // no version sets this automatically
 	stateMaintenance  = "Maintenance" // until v0.7.0
 	stateParked       = "Parked"      // since v0.7.0
 
@@ -49,7 +50,7 @@ const (
 
 var (
 	version = schema.GroupVersion{Group: "metal.ironcore.dev", Version: "v1alpha1"}
-	// claims are namespaced, and servers are not.
+	// Claims are namespaced, Servers are not.
 	claimKind  = version.WithKind("ServerClaim")
 	serverKind = version.WithKind("Server")
 	resource   = schema.GroupResource{Group: version.Group, Resource: "serverclaims"}
@@ -63,7 +64,7 @@ var (
 	}
 )
 
-// serverClaim is what is read of one.
+// serverClaim has the fields of a ServerClaim that are read.
 type serverClaim struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -73,13 +74,13 @@ type serverClaim struct {
 	} `json:"spec"`
 }
 
-// server is what is read of one.
+// server has the fields of a Server that are read.
 type server struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec struct {
-		// Power is what the claim asks for, as it has come to the Server. After v0.7.0 it is emptied, and then gone: the claim is
-		// obeyed, and what was there before says nothing.
+		// Power is the claim's power, copied to the Server. After v0.7.0 it is emptied, and later removed: the claim counts, and the
+		// former value means nothing.
 		Power          string `json:"power"`
 		ServerClaimRef *struct {
 			Namespace string `json:"namespace"`
@@ -98,7 +99,7 @@ type server struct {
 	} `json:"status"`
 }
 
-// ByObject returns what a cache has to keep of ServerClaims and Servers. Nothing that is read is changed.
+// ByObject returns what a cache must store of ServerClaims and Servers. Readers must not change what they get.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		host.New(claimKind): {UnsafeDisableDeepCopy: new(true), Transform: host.Strip(
@@ -117,7 +118,8 @@ func ByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// keepingChanged keeps when the status was written last, beside what the transform does: the time, and no field of those that were.
+// keepingChanged returns a transform that also keeps the time of the last write of the status. It does not keep which fields were
+// written.
 func keepingChanged(strip toolscache.TransformFunc) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
 		stripped, err := strip(obj)
@@ -132,8 +134,8 @@ func keepingChanged(strip toolscache.TransformFunc) toolscache.TransformFunc {
 	}
 }
 
-// changed returns when the status of an object was written last, as the API server notes it; zero if it does not. That is with each
-// change of the power, and also with a few others.
+// changed returns when the status of an object was last written, according to the API server, zero if it does not say. The power does
+// not change without such a write, but other changes write the status, too.
 func changed(object metav1.Object) metav1.Time {
 	var last metav1.Time
 	for _, entry := range object.GetManagedFields() {
@@ -154,17 +156,17 @@ func Mapper() meta.RESTMapper {
 	return mapper
 }
 
-// PolicyRules returns what who drives them must be allowed in the namespaces of the ServerClaims.
+// PolicyRules returns the permissions that a driver needs in the namespaces of the ServerClaims.
 func PolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "patch"}}}
 }
 
-// ClusterPolicyRules returns what who drives them must be allowed beside that: Servers are in no namespace.
+// ClusterPolicyRules returns the permissions that a driver needs in addition, because Servers are in no namespace.
 func ClusterPolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{"servers"}, Verbs: []string{"get", "list", "watch"}}}
 }
 
-// QuarantinePolicyRules returns what it takes in addition to put Servers into quarantine.
+// QuarantinePolicyRules returns the permissions that are needed in addition to put Servers into quarantine.
 func QuarantinePolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{"servers"}, Verbs: []string{"patch"}}}
 }
@@ -182,7 +184,7 @@ func (Kind) Objects() []client.Object {
 	return []client.Object{host.New(claimKind), host.New(serverKind)}
 }
 
-// Key returns the ServerClaim of the machine's provider id.
+// Key returns the ServerClaim that the machine's provider ID names.
 func (Kind) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	id, ok := strings.CutPrefix(machine.Spec.ProviderID, providerScheme)
 	namespace, name, both := strings.Cut(id, "/")
@@ -192,7 +194,7 @@ func (Kind) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	return client.ObjectKey{Namespace: namespace, Name: name}, true
 }
 
-// HostOf returns a claim itself, and the one of a Server. All other Servers are those of claims that are out of reach.
+// HostOf returns a claim itself, or the claim of a Server. The claims of all other Servers cannot be read.
 func (Kind) HostOf(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) *unstructured.Unstructured {
 	if object.GetKind() != serverKind.Kind {
 		return object
@@ -224,7 +226,7 @@ func (Kind) Consumer(claim *unstructured.Unstructured, namespace string) (client
 	return client.ObjectKey{Namespace: namespace, Name: claim.GetName()}, true
 }
 
-// Report returns what the Server of a claim says. It is read after the claim: what it reports is never older than the request.
+// Report returns what the Server of a claim says. It reads the Server after the claim, so the report is never older than the request.
 func (Kind) Report(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) (host.Report, error) {
 	claim := &serverClaim{}
 	if err := host.Convert(object, claim); err != nil {
@@ -245,7 +247,7 @@ func (Kind) Report(ctx context.Context, reader client.Reader, object *unstructur
 	if s.isOf(claim) {
 		report.Servicing, report.Error = s.servicing(), s.error()
 	}
-	if isIgnored(s) || s.isParked() { // what it reports may be from long ago
+	if isIgnored(s) || s.isParked() { // its report may be old
 		return report, nil
 	}
 	switch {
@@ -267,28 +269,28 @@ func (Kind) Switch(claim *unstructured.Unstructured, on bool) error {
 	return unstructured.SetNestedField(claim.Object, power, "spec", "power")
 }
 
-// Lasting is a Server: its claim goes with the machine.
+// Lasting is a Server: its claim is deleted with the machine.
 func (Kind) Lasting() schema.GroupVersionKind { return serverKind }
 
-// IsBound says that a Server is that of a claim.
+// IsBound says whether a Server belongs to a claim.
 func (Kind) IsBound(object, lasting *unstructured.Unstructured) bool {
 	claim, s := &serverClaim{}, &server{}
 	return host.Convert(object, claim) == nil && host.Convert(lasting, s) == nil && s.isOf(claim)
 }
 
-// IsQuarantined says that no claim is bound to a Server any more.
+// IsQuarantined says whether no new claim is bound to a Server.
 func (Kind) IsQuarantined(lasting *unstructured.Unstructured) bool {
 	unclaimable, _, err := unstructured.NestedBool(lasting.Object, pathUnclaimable...)
 	return err == nil && unclaimable
 }
 
-// IsServiced says that a Server is in maintenance or parked, or about to be.
+// IsServiced says whether a Server is in maintenance or parked, or is about to be parked.
 func (Kind) IsServiced(lasting *unstructured.Unstructured) bool {
 	s := &server{}
 	return host.Convert(lasting, s) == nil && s.servicing() != ""
 }
 
-// Quarantine leaves a claim that is bound already alone. There is such a field since v0.7.0.
+// Quarantine leaves a claim alone that is bound already. The field exists since v0.7.0.
 func (Kind) Quarantine(lasting *unstructured.Unstructured) error {
 	return unstructured.SetNestedField(lasting.Object, true, pathUnclaimable...)
 }
@@ -306,8 +308,8 @@ func (c *serverClaim) server(ctx context.Context, reader client.Reader) (*server
 	return s, host.Convert(object, s)
 }
 
-// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours. Who services it, and what is wrong
-// with it, are told beside that.
+// taken says why the host must not be cycled (X14), no matter which machine has the request of ours. Servicing and errors are reported
+// separately.
 func (c *serverClaim) taken(s *server) string {
 	switch {
 	case c.Spec.Power != powerOn && host.OwnerOf(c) == nil:
@@ -328,7 +330,7 @@ func (c *serverClaim) taken(s *server) string {
 	return ""
 }
 
-// servicing says in words that somebody works on the Server, or is about to, and may power it off and on for that; empty for nobody.
+// servicing says in words that somebody works on the Server, or is about to, and may power it off and on meanwhile; empty for nobody.
 func (s *server) servicing() string {
 	switch {
 	case s.Spec.ServerMaintenanceRef != nil, s.Status.State == stateMaintenance:
@@ -341,7 +343,7 @@ func (s *server) servicing() string {
 	return ""
 }
 
-// error says that something is wrong with the Server. In no version there is a condition that says so.
+// error says that something is wrong with the Server. No version has a condition for it.
 func (s *server) error() string {
 	if s.Status.State == stateError {
 		return "its Server is in state " + stateError
@@ -354,10 +356,11 @@ func (s *server) isOf(claim *serverClaim) bool {
 	return ref != nil && (ref.UID == claim.UID || ref.UID == "") && ref.Name == claim.Name && ref.Namespace == claim.Namespace
 }
 
-// isOff says that the Server is off and stays off: it is reported so while it is on its way to be powered on as well (X1). It stays
-// off if nobody asks for anything else: neither its claim, which is what counts after v0.7.0, nor its own power, with which v0.3.0 and
-// v0.7.0 follow the claim later, nor an operation, most of which reset it. One race is left in all versions: an operator that finds
-// it off and has not seen yet what the claim asks for powers it on once more, and off right after. Nothing on the objects tells that.
+// isOff says whether the Server is off and stays off. A Server is reported off also while it is about to be powered on (X1). It stays
+// off if nothing requests anything else: neither its claim, which counts after v0.7.0, nor its own power, which follows the claim later
+// in v0.3.0 and v0.7.0, nor an operation, because most operations reset the Server. One race is left in all versions: if the
+// metal-operator finds the Server off and has not seen the claim's power yet, it powers the Server on once more, and off right after.
+// No object shows that.
 func (s *server) isOff(claim *serverClaim) bool {
 	return s.Status.State == stateReserved && s.Status.PowerState == powerOff &&
 		s.isOf(claim) && claim.Spec.Power == powerOff && s.Spec.Power != powerOn &&

@@ -26,8 +26,8 @@ import (
 )
 
 // MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
-// shoot.IndexNode (M15, M17). Whether the node shows that it is updated in place, which the shoot may write as well, is
-// given.
+// shoot.IndexNode (M15, M17). showsUpdate says whether the node reports an update in place. The shoot can write that, so MachineOf
+// checks it.
 func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate bool) (maintenance.Machine, error) {
 	machine, err := shoot.MachineOf(ctx, pools, node)
 	if err != nil || machine == nil {
@@ -52,8 +52,8 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate
 	return m, nil
 }
 
-// HoldOf returns until when the machine of a node would be kept if that failed, or why it would not (M12), from a cache as in
-// MachineOf. The group is what holds for all machines.
+// HoldOf returns until when the machine of a node would be preserved if it failed, or why it would not be (M12). It reads from the same
+// cache as MachineOf. The group has what applies to all machines.
 func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, node *corev1.Node, now time.Time) (maintenance.Hold, error) {
 	machine, err := shoot.MachineOf(ctx, pools, node.Name)
 	if err != nil || machine == nil {
@@ -75,7 +75,7 @@ func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, n
 	return maintenance.Hold{Until: until, Why: why.Text}, nil
 }
 
-// HoldChanged selects changes of a Machine by which HoldOf may become something else.
+// HoldChanged selects changes of a Machine that may change what HoldOf returns.
 func HoldChanged() predicate.Predicate {
 	return shoot.OnChange(func(m *machinev1alpha1.Machine) [5]string {
 		var view [5]string
@@ -87,8 +87,8 @@ func HoldChanged() predicate.Predicate {
 	})
 }
 
-// WatchMachines makes a controller look again, as the functions say, when something changes of what MachineOf reads: of a
-// Machine, or of what owns some of them.
+// WatchMachines wakes a controller when something changes that MachineOf reads. ofMachine and ofOwner return the requests for a Machine,
+// and for a MachineSet or MachineDeployment that owns Machines.
 func WatchMachines(b *builder.TypedBuilder[reconcile.Request], ofMachine, ofOwner handler.MapFunc) *builder.TypedBuilder[reconcile.Request] {
 	return b.
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(machineChanged())).
@@ -102,8 +102,8 @@ func machineChanged() predicate.Predicate {
 	})
 }
 
-// machineSetChanged selects changes by which a rollout begins, or may end. The deletion of its last machine calls a controller for the
-// node of that only, not for others of the pool: they hear of it from the status.
+// machineSetChanged selects changes with which a rollout begins, or may end. The deletion of the last machine of a MachineSet wakes a
+// controller for the node of that machine only. For the other nodes of the pool, the status of the MachineSet does.
 func machineSetChanged() predicate.Predicate {
 	return shoot.OnChange(func(s *machinev1alpha1.MachineSet) [2]int64 {
 		return [2]int64{facts.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}

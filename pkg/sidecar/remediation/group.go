@@ -27,10 +27,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
-// group returns a MachineDeployment with those of its machines that matter, and nil if there are none: as the cache has them, or,
-// if any are to be read live, as the API server has all of them. The nodes and the hosts of the live ones, and of all whose host
-// may be kept off, are read live as well; those of the others are as they are in the cache, as are the Others where none of the
-// live ones may be switched off. With an error and a group, some hosts are not known.
+// group returns a MachineDeployment with its machines that matter, and nil if there are none. If live names any machine, all machines
+// are read live, and otherwise from the cache. Also read live are the nodes and the hosts of the named machines, and of all machines
+// whose host may be off for us. All other nodes and hosts are read from the cache, and the Others, too, if none of the named machines may
+// be switched off. If group returns both an error and a group, some hosts are not known.
 func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID]) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -61,7 +61,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 			return nil, nil
 		}
 	}
-	// What the shoot does not answer in time is not known, and holds nothing else up (P14).
+	// What the shoot does not answer in time counts as unknown, and delays nothing else (P14).
 	patient, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	var errs []error
@@ -73,7 +73,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 			NodeDenied: observations.denied(machine.UID, r.Clock.Now()),
 		}
 		member.Unasked, member.UnaskedSince = observations.unasked(machine.UID)
-		if left := observations.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // a node that was safe must be read anew
+		if left := observations.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // contents of a safe node must be read again
 			member.NodeContents = &left.NodeContents
 		}
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; name != "" {
@@ -95,7 +95,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		group.Members = append(group.Members, member)
 	}
 	if group.Settings != nil && !group.ShootAway {
-		// Only what may be switched off has to wait for a shoot that hangs.
+		// Only machines that may be switched off must wait for a shoot that hangs.
 		if !slices.ContainsFunc(machines, func(m *machinev1alpha1.Machine) bool { return live.Has(m.UID) && remediation.MayPowerOff(m) }) {
 			from = cached
 		}
@@ -111,12 +111,12 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 // readers read the control-plane namespace and the shoot.
 type readers struct {
 	seed, shoot client.Reader
-	// limit is how many nodes are in memory at a time when they are listed, 0 for all of a cache.
+	// limit is how many nodes are listed at a time, to save memory; 0 for all, from a cache.
 	limit int64
 }
 
-// others returns the nodes of the shoot that are not those of the members, also of no machine, and how many other machines are being
-// power-cycled (X8).
+// others counts the nodes of the shoot that are not those of the members, including nodes without a machine, and the other machines that
+// are being power-cycled (X8).
 func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (nodes *remediation.NodeCount, cycles int, err error) {
 	known, ours := sets.New[string](), sets.New[types.UID]()
 	for _, member := range members {
@@ -134,7 +134,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 		if remediation.UnderWay(machine) && !ours.Has(machine.UID) {
 			cycles++
 		}
-		// The name of a node may be used again while the machine before is still being deleted.
+		// A new machine may have the node name of an old machine that is still being deleted.
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; machines[name] == nil || remediation.UnderWay(machine) {
 			machines[name] = machine
 		}
@@ -150,13 +150,13 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 				nodes.Add(node, machines[node.Name])
 			}
 		}
-		if next = page.Continue; next == "" || from.limit == 0 { // a cache always says that there are more
+		if next = page.Continue; next == "" || from.limit == 0 { // a cache does not page, and always says that there are more
 			return nodes, cycles, nil
 		}
 	}
 }
 
-// machines returns the machines of a MachineDeployment, and completes the group with what is known of that.
+// machines returns the machines of a MachineDeployment, and completes the group with what is known of the MachineDeployment.
 func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader client.Reader, group *remediation.Group) ([]*machinev1alpha1.Machine, error) {
 	if req.Name == "" {
 		return r.ofNoDeployment(ctx, req.Namespace, reader)
@@ -178,8 +178,8 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	return machines, err
 }
 
-// ofNoDeployment returns the machines with something of ours that belong to no MachineDeployment any more: nothing would release them
-// otherwise.
+// ofNoDeployment returns the machines that have something of ours and no MachineDeployment any more. Nothing else would release their
+// hosts.
 func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
 	list := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -190,7 +190,7 @@ func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reade
 		if !isMarked(&list.Items[i]) {
 			continue
 		}
-		// A cache may not know it yet.
+		// A cache may not have the MachineDeployment yet.
 		deployment, err := shoot.DeploymentOf(ctx, r.SourceReader, &list.Items[i])
 		if err != nil {
 			return nil, err
@@ -202,7 +202,7 @@ func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reade
 	return machines, nil
 }
 
-// findHost completes a member with its host, or with why it has none.
+// findHost completes a member with its host, or with the reason why it has none.
 func (r *Reconciler) findHost(ctx context.Context, member *remediation.Member, live bool) error {
 	driver := r.Driver()
 	if driver == nil {
@@ -224,7 +224,7 @@ func (r *Reconciler) findHost(ctx context.Context, member *remediation.Member, l
 	return nil
 }
 
-// marks are the annotations of ours on a Machine.
+// marks are our annotations on a Machine.
 var marks = []string{
 	v1alpha1.AnnotationPowerCyclePhase,
 	v1alpha1.AnnotationPowerCycleAttempt,
@@ -232,7 +232,7 @@ var marks = []string{
 	v1alpha1.AnnotationRemediation,
 }
 
-// isMarked says that there is something of ours on a Machine.
+// isMarked says whether a Machine has something of ours.
 func isMarked(machine *machinev1alpha1.Machine) bool {
 	return hasFinalizer(machine) || slices.ContainsFunc(marks, func(key string) bool { _, ok := machine.Annotations[key]; return ok })
 }

@@ -35,20 +35,20 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 )
 
-// kubeconfigInterval is how often it is looked whether the kubeconfig for the hosts has come, or has been replaced.
+// kubeconfigInterval is how often the kubeconfig for the hosts is checked: it may appear later, or be replaced.
 const kubeconfigInterval = 5 * time.Second
 
-// Hosts watches the hosts of a shoot's machines. Neither a kubeconfig that is not there, nor a cluster that cannot be reached,
-// nor a kind that it does not serve, keeps anybody waiting (P9): hosts are not known then, and it is tried again and again.
+// Hosts watches the hosts of a shoot's machines. Nothing waits for a kubeconfig that is missing, a cluster that cannot be reached, or a
+// kind that the cluster does not serve (P9): the hosts are unknown then, and Hosts keeps trying.
 type Hosts struct {
 	// Kind is that of the hosts.
 	Kind drivers.Kind
 	// Namespace is that of the machines.
 	Namespace string
-	// Kubeconfig is the file for the cluster of the hosts, which may be replaced at any time. The namespace of its context is
-	// that of the hosts.
+	// Kubeconfig is the file for the cluster of the hosts. It may be replaced at any time. The hosts are in the namespace of its
+	// context.
 	Kubeconfig string
-	// Config is for the cluster of the machines, where the hosts are in the namespace of these if there is no Kubeconfig.
+	// Config is for the cluster of the machines. Without a Kubeconfig, the hosts are there, in the namespace of the machines.
 	Config *rest.Config
 
 	mutex    sync.Mutex
@@ -56,17 +56,17 @@ type Hosts struct {
 	handlers []func(before, after client.Object)
 }
 
-// Driver returns what reads and switches the hosts. It is nil as long as they have not all been read once.
+// Driver returns the driver of the hosts. It is nil until all hosts have been read once.
 func (h *Hosts) Driver() *host.Driver {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	return h.known
 }
 
-// errUnknown says that nobody knows the hosts yet.
+// errUnknown says that the hosts have not been read yet.
 var errUnknown = errors.New("the hosts are not known yet")
 
-// Whole returns all objects that the host of a machine consists of, as the API server has them now.
+// Whole reads live all objects that the host of a machine consists of.
 func (h *Hosts) Whole(ctx context.Context, machine *machinev1alpha1.Machine) ([]unstructured.Unstructured, error) {
 	driver := h.Driver()
 	if driver == nil {
@@ -84,8 +84,8 @@ func (h *Hosts) NameOf(ctx context.Context, machine *machinev1alpha1.Machine) st
 	return key.Name
 }
 
-// Source returns a source of requests for hosts that are added, changed or removed, of which one object is nil then, and for
-// both nil whenever hosts have become known.
+// Source returns a source of requests for hosts that are added, changed or removed. For an added or removed host, one of the two objects
+// is nil. Both are nil when the hosts have become known.
 func (h *Hosts) Source(requestsOf func(ctx context.Context, before, after client.Object) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		h.mutex.Lock()
@@ -99,7 +99,7 @@ func (h *Hosts) Source(requestsOf func(ctx context.Context, before, after client
 	})
 }
 
-// notify has each handler know of a host. None of them keeps others from that, nor ends the process, when it panics.
+// notify calls all handlers for a host. A handler that panics neither prevents the calls of the others nor ends the process.
 func (h *Hosts) notify(ctx context.Context, before, after client.Object) {
 	h.mutex.Lock()
 	handlers := slices.Clone(h.handlers)
@@ -131,7 +131,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 			end()
 			return err
 		}
-		cancel() // those that were watched before are known until the others are
+		cancel() // the former hosts stay known until the new ones are
 		cancel, current = end, content
 		watch.Go(func() {
 			if err := hosts.Start(begun); err != nil {
@@ -165,7 +165,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 	return nil
 }
 
-// read returns the content of the kubeconfig, and what it says.
+// read returns the content of the kubeconfig, and the config and the namespace in it.
 func (h *Hosts) read() (content []byte, config *rest.Config, namespace string, err error) {
 	if h.Kubeconfig == "" {
 		return []byte{}, h.Config, h.Namespace, nil
@@ -181,7 +181,7 @@ func (h *Hosts) read() (content []byte, config *rest.Config, namespace string, e
 	return content, config, namespace, nil
 }
 
-// connect returns a cluster of hosts and its informers, neither of which has been started.
+// connect returns the cluster of the hosts and its informers. It starts neither.
 func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace string) (cluster.Cluster, []cache.Informer, error) {
 	hosts, err := cluster.New(config, func(o *cluster.Options) {
 		o.Logger = logf.FromContext(ctx)
@@ -218,7 +218,7 @@ func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace stri
 	return hosts, informers, nil
 }
 
-// differ says that something else has changed than what the cache does not keep.
+// differ says whether anything changed that the cache stores. The resource version does not count: it changes with all other fields.
 func differ(before, after client.Object) bool {
 	same := before.DeepCopyObject().(client.Object)
 	same.SetResourceVersion(after.GetResourceVersion())

@@ -20,26 +20,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Connection notices whether the shoot's API server answers the requests that keep the nodes up to date. The informer
-// tells nobody when it cannot watch any more: it goes on with what it knows, and tries again.
+// Connection notices whether the shoot's API server answers the requests of the informer for nodes. The informer does not report when
+// it cannot watch any more: it continues with what it knows, and tries again.
 type Connection struct {
-	// Clock is a real one if it is nil.
+	// Clock is the real clock if it is nil.
 	Clock clock.PassiveClock
 
-	// answers says that the last request was answered, and back since when they are: before the first it counts as away.
+	// answers says whether the last request was answered, and back since when requests are answered. Before the first answer, the API
+	// server counts as away.
 	answers atomic.Bool
 	back    atomic.Pointer[time.Time]
 }
 
-// NewCache returns a cluster's cache whose requests are noticed. Only these are: what else is asked for may be given up by who asks,
-// and nothing would say again that the API server answers until the informer watches anew, in minutes.
+// NewCache returns a cluster's cache whose requests are noticed, and no other requests: a caller may cancel its own request, and the API
+// server would count as away until the informer watches again, minutes later.
 func (c *Connection) NewCache(config *rest.Config, opts cache.Options) (cache.Cache, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
 	config = rest.CopyConfig(config)
 	config.Wrap(c.wrap)
-	opts.HTTPClient = nil // that of the cluster does not notice them
+	opts.HTTPClient = nil // the cluster's client does not notice the requests
 	opts.NewInformer = newInformer(opts.ByObject)
 	return cache.New(config, opts)
 }
@@ -61,7 +62,7 @@ func (c *Connection) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// noticedBody is the body of an answer that tells when it is too large to be read.
+// noticedBody is the body of an answer. It calls tooLarge when the answer is too large to be read.
 type noticedBody struct {
 	io.ReadCloser
 	tooLarge func()
@@ -81,12 +82,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// Synced says that all nodes are known as they are now: they have been read once, and changes to them arrive.
+// Synced says whether the nodes are up to date: all have been read once, and their changes arrive.
 func (n *Nodes) Synced() bool {
 	return n.Known() && (n.connection == nil || n.connection.answers.Load())
 }
 
-// Back returns since when the shoot's API server answers, again or for the first time; zero if it never has, or nobody reports.
+// Back returns since when the shoot's API server answers, again or for the first time. It is zero if it never answered, or without a
+// Connection.
 func (n *Nodes) Back() time.Time {
 	if n.connection == nil {
 		return time.Time{}
@@ -94,7 +96,7 @@ func (n *Nodes) Back() time.Time {
 	return ptr.Deref(n.connection.back.Load(), time.Time{})
 }
 
-// Report serves a metric that tells whether the nodes are synced over a connection. It is not served where nobody reports:
+// Report serves a metric that shows whether the nodes are synced over a connection. Without a call of Report, the metric is not served:
 // the package is also part of a process that has no shoot.
 func (n *Nodes) Report(connection *Connection) error {
 	n.connection = connection

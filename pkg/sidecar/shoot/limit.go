@@ -17,24 +17,25 @@ import (
 )
 
 const (
-	// answerTimeout is how long a request to the shoot may take; one that watches, until it begins to be answered. Most
-	// callers wait for less.
+	// answerTimeout is how long a request to the shoot may take. For a watch, it is how long the answer may take to begin. Most callers
+	// have a shorter timeout.
 	answerTimeout = 30 * time.Second
-	// maxRefusal is how many bytes are read of an answer that is an error. client-go cannot decode what is longer: it then
-	// knows the status code, and logs no more than that.
+	// maxRefusal is how many bytes are read of an error answer. client-go cannot decode a longer one: it knows only the status code
+	// then, and logs no more than that.
 	maxRefusal = 8 << 10
-	// maxList is how many bytes a list may have, or a page of one, and maxObject an object or an event of a watch. Kubernetes stores
-	// objects of at most 1.5 MiB, of which JSON makes more.
+	// maxList is how many bytes a list, or a page of a list, may have. maxObject is how many bytes an object or an event of a watch may
+	// have. Kubernetes stores objects of at most 1.5 MiB, which are larger in JSON.
 	maxList, maxObject = 32 << 20, 8 << 20
 )
 
-// errTooLarge is the error of an answer that is not read any further.
+// errTooLarge says that the rest of an answer was not read.
 var errTooLarge = errors.New("the answer has more")
 
-// Limit returns a transport on which the shoot can neither make anybody wait nor have anything repeated, logged at length, or kept in
-// memory that is larger than what Kubernetes stores (P14). A webhook or the settings of its API server's flow control decide on how
-// long a request takes, what is answered, and with Retry-After on when client-go repeats the request, which may be in decades. An
-// aggregated API server decides on all of it, and is refused to send the request, and the token with it, elsewhere.
+// Limit returns a transport that protects against the shoot (P14): the shoot can neither make callers wait, nor make them repeat a
+// request, log long answers, or hold answers in memory that are larger than what Kubernetes stores. A webhook, or the settings of the
+// API server's flow control, determine how long a request takes, what the answer is, and with Retry-After, when client-go repeats the
+// request, which may be in decades. An aggregated API server determines all of that. It must not redirect the request, and the token
+// with it, to another server.
 func Limit(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancelCause(req.Context())
@@ -68,7 +69,7 @@ func Limit(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isList says that a path is that of a resource, and not of an object.
+// isList says whether a path is that of a resource, and not that of an object.
 func isList(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -95,10 +96,10 @@ func (b *limitedBody) Close() error {
 	return b.Closer.Close()
 }
 
-// boundedReader reads up to a number of bytes, from the start or since the last end of an event.
+// boundedReader reads up to a number of bytes, counted from the start or from the last end of an event.
 type boundedReader struct {
 	io.Reader
-	// what is read, as it is called in the error.
+	// what is the name of the answer in the error.
 	what string
 	most int
 	// ends says whether an event ends with a byte.
@@ -123,7 +124,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 
 func never(byte) bool { return false }
 
-// eventsOf returns what tells the ends of the events of a watch. Where the format is not known, they are bounded in sum.
+// eventsOf returns a function that recognizes the ends of the events of a watch. If the format is not known, all events together are
+// bounded.
 func eventsOf(header http.Header) func(byte) bool {
 	contentType, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	switch contentType {
@@ -135,7 +137,7 @@ func eventsOf(header http.Header) func(byte) bool {
 	return never
 }
 
-// jsonEvents are values of JSON, one after the other. That they end with a newline says nothing: there may be some within a value.
+// jsonEvents are JSON values, one after the other. A newline does not mark the end of a value, because a value may have newlines.
 type jsonEvents struct {
 	depth             int
 	quoted, backslash bool
@@ -158,7 +160,7 @@ func (j *jsonEvents) ends(c byte) bool {
 	return false
 }
 
-// frames are messages behind their length, in four bytes.
+// frames are messages, each preceded by its length in four bytes.
 type frames struct {
 	header []byte
 	left   uint32

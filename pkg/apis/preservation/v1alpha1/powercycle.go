@@ -14,78 +14,77 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Keys of the power cycles that the seed of the remediation names.
+// Keys for power cycles that others define.
 const (
-	// AnnotationNeedsRemediation on a Machine asks for its host to be power-cycled, whatever its value. A health checker sets
-	// it, a person, or the pool's automatic (X9).
+	// AnnotationNeedsRemediation on a Machine requests a power cycle of its host, with any value. A health checker, a person, or the
+	// extension for pools with automatic power cycles sets it (X9).
 	AnnotationNeedsRemediation = "host.metal3.io/external-remediation"
-	// AnnotationReboot on a host asks for it to be off. Whoever removes it lets it be powered on.
+	// AnnotationReboot on a host requests that the host is off. When the annotation is removed, the host may be powered on.
 	AnnotationReboot = "reboot.metal3.io/machine-remediation"
 )
 
 // Keys of this extension for power cycles.
 const (
-	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: an Owner of
-	// package remediation in JSON, with the cycles that the host has had. Only hosts with such an Owner are ours to release (X2).
-	// When the request is gone the cycles stay, without the UID of a Machine (X20).
+	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine. It is an Owner of package
+	// remediation in JSON, with the cycles that the host has had. The extension releases only hosts with such an Owner (X2). The
+	// cycles stay when the request is gone, without the UID of a Machine (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
-	// AnnotationHostFailures on what stays of a host when its machine goes says when machines have failed on it, and when it was put into
-	// quarantine: a Record of pkg/quarantine.
+	// AnnotationHostFailures on the object of a host that stays when its machine is deleted says when machines failed on the host, and when
+	// the host was put into quarantine. It is a Record of pkg/quarantine.
 	AnnotationHostFailures = annotationPrefix + "host-failures"
-	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
-	// it (X11).
+	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, if operators allow that (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"
-	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way: one of the PowerCycle phases (X12).
+	// AnnotationPowerCyclePhase on a Machine is the current step of its power cycle: one of the PowerCycle phases (X12).
 	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
-	// AnnotationPowerCycleAttempt on a Machine is which cycle it is since the node was settled, counted from 1 (X6, X12).
+	// AnnotationPowerCycleAttempt on a Machine is the number of its cycle since the node was settled, counted from 1 (X6, X12).
 	AnnotationPowerCycleAttempt = annotationPrefix + "power-cycle-attempt"
-	// AnnotationPowerCycleRecord on a Machine is all else that is remembered of its cycles, in JSON (X3).
+	// AnnotationPowerCycleRecord on a Machine is the rest of the state of its cycles, in JSON (X3).
 	AnnotationPowerCycleRecord = annotationPrefix + "power-cycle-record"
-	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Hosts of machines
-	// without it are not touched.
+	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Without it, the hosts of its
+	// machines are not touched.
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
-	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
+	// AnnotationRemediation on a Machine requests to preserve it because of a power cycle, until the time that it names, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
-	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin until that time, in RFC 3339: operators limit how
-	// many there may be at a time in a seed, and the extension gives them in turn (X8).
+	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin, until the time that it names, in RFC 3339. Operators
+	// limit how many cycles a seed may have at a time, and the extension grants them in turn (X8).
 	AnnotationPowerCycleGrant = annotationPrefix + "power-cycle-grant"
-	// LabelPowerCycle is on a Machine as long as a cycle of it waits or is under way, or its host may be off for it: so the
-	// extension finds these of all shoots (X8, X19). Its value is "true".
+	// LabelPowerCycle is on a Machine as long as a power cycle of it waits or is under way, or its host may be off for one. The extension
+	// finds the Machines of all shoots by it (X8, X19). Its value is "true".
 	LabelPowerCycle = annotationPrefix + "power-cycle"
-	// FinalizerHost delays the deletion of a Machine until its host is released, for a minute at most (X2).
+	// FinalizerHost on a Machine delays its deletion until its host is released, for a minute at most (X2).
 	FinalizerHost = annotationPrefix + "host"
-	// PowerCycleNow is the value of AnnotationPowerCycle that asks.
+	// PowerCycleNow is the value of AnnotationPowerCycle that requests a power cycle.
 	PowerCycleNow = "now"
 )
 
 // Values of AnnotationPowerCyclePhase, and reasons of ConditionPowerCycle.
 const (
-	// PowerCycleWaiting says that the host is asked to be power-cycled, and that something is in the way.
+	// PowerCycleWaiting says that a power cycle is requested and waits for something.
 	PowerCycleWaiting = "Waiting"
-	// PowerCyclePoweringOff says that the host is asked to be off.
+	// PowerCyclePoweringOff says that the power-off of the host is requested.
 	PowerCyclePoweringOff = "PoweringOff"
-	// PowerCycleMakingNodeSafe says that the host is off, and that its pods and volumes are being given up.
+	// PowerCycleMakingNodeSafe says that the host is off, and that the pods and volumes of its node are being released.
 	PowerCycleMakingNodeSafe = "MakingNodeSafe"
 	// PowerCyclePoweringOn says that the host may be on again.
 	PowerCyclePoweringOn = "PoweringOn"
-	// PowerCycleStarting says that the host is on, and its node not back yet.
+	// PowerCycleStarting says that the host is on, and its node is not back yet.
 	PowerCycleStarting = "Starting"
 	// PowerCycleSucceeded says that the node is back (X13).
 	PowerCycleSucceeded = "Succeeded"
-	// PowerCycleFailed says that a deadline has passed (X5), that the machine has another host than the one that was asked to be
-	// off, that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not
-	// be off again now.
+	// PowerCycleFailed says that a deadline has passed (X5), that the machine now has another host than the one that was switched off,
+	// that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not be off again
+	// now.
 	PowerCycleFailed = "Failed"
-	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn or the machine recovered before the host was
-	// asked to be off, the machine is not to be kept or is being deleted, or hosts are not power-cycled any more.
+	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn or the machine recovered before the power-off was
+	// requested, the machine must not be preserved or is being deleted, or hosts are not power-cycled any more.
 	PowerCycleCancelled = "Cancelled"
 )
 
-// ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12). It is True while one is
-// under way; its reason is one of the phases.
+// ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12). It is True while a power cycle is
+// under way. Its reason is one of the phases.
 const ConditionPowerCycle = "PowerCycle"
 
-// ConditionOf returns the condition of a Node that has a type, nil if it has none.
+// ConditionOf returns the condition of a Node with a type, nil if there is none.
 func ConditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == conditionType {
@@ -101,10 +100,10 @@ const (
 	CauseRemediation = "remediation"
 )
 
-// ValidAutomatic says in words what the automatic of a pool's powerCycle may be.
+// ValidAutomatic says in words which values the automatic of a pool's powerCycle may have.
 const ValidAutomatic = `true, false or "DryRun"`
 
-// Defaults of a pool's powerCycle, and what is valid.
+// Defaults and limits of a pool's powerCycle.
 const (
 	DefaultMaxAttempts        = 1
 	DefaultMaxConcurrent      = 1
@@ -115,12 +114,11 @@ const (
 	MaxMaxAttempts       = 5
 	MinPowerCycleTimeout = time.Minute
 	MaxPowerCycleTimeout = time.Hour
-	// MaxPowerCycleDuration is what the timeouts of a cycle add up to at most. Operators who have hosts allow machines to be
-	// kept for so long, and for as long as a host may be serviced meanwhile.
+	// MaxPowerCycleDuration is the maximum sum of the timeouts of a cycle. Operators with hosts must allow machines to be preserved for
+	// so long, and in addition for as long as a host may be serviced meanwhile.
 	MaxPowerCycleDuration = 3 * MaxPowerCycleTimeout
 
-	// DefaultMaxServicing is for how long the deadlines stand still while a host is being serviced, unless operators say
-	// otherwise (X18).
+	// DefaultMaxServicing is how long the deadlines stand still by default while a host is being serviced (X18).
 	DefaultMaxServicing = 2 * time.Hour
 	MinMaxServicing     = 10 * time.Minute
 	MaxMaxServicing     = 24 * time.Hour
@@ -134,7 +132,7 @@ func (a AutomaticPowerCycle) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(a))
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Strings that stand for booleans elsewhere are none here.
+// UnmarshalJSON implements json.Unmarshaler. It accepts booleans only without quotes.
 func (a *AutomaticPowerCycle) UnmarshalJSON(data []byte) error {
 	switch value := string(data); value {
 	case string(AutomaticTrue), string(AutomaticFalse):
@@ -147,8 +145,8 @@ func (a *AutomaticPowerCycle) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// PowerCycleOf returns what AnnotationPowerCycleSettings of a MachineDeployment says, with defaults for what a former version
-// did not know, and nil where it is not set.
+// PowerCycleOf returns AnnotationPowerCycleSettings of a MachineDeployment, with defaults for fields that an earlier version did not know.
+// It returns nil if the annotation is not set.
 func PowerCycleOf(deployment metav1.Object) (*PowerCycle, error) {
 	value, ok := deployment.GetAnnotations()[AnnotationPowerCycleSettings]
 	if !ok {
