@@ -118,7 +118,7 @@ func requested(value string) func(*Decision, Group, time.Time) (time.Time, bool)
 		if native, ok := d.nativeExpiry(now); ok && asks {
 			return native, true
 		}
-		if value != "" || !d.Request.explicit() { // else the timeout is another claim's
+		if value != "" { // a timeout without a request is nobody's (R5)
 			timeout = cmp.Or(d.Request.Timeout, timeout)
 		}
 		return now.Add(timeout).Truncate(time.Second), asks

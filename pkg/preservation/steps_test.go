@@ -409,8 +409,8 @@ var _ = Describe("Steps", func() {
 			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", since))
 		})
 
-		It("H2 T5: should give a machine that never joined a timer that ends at the expiry, and on release the creation timeout", func() {
-			m := facts.Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, Start), Annotation(timeout, "1h"))}
+		It("H2 T4: should give a machine that never joined a timer that ends at the expiry, and on release the creation timeout", func() {
+			m := facts.Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, Start), Annotation(preserve, "when-failed"), Annotation(timeout, "1h"))}
 			m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineCreationTimeout: duration(time.Minute)}
 			at := Start.Add(time.Minute)
 			carryOut(HealthTimer{}, &m, at)
