@@ -114,7 +114,7 @@ func TestObjects(t *testing.T) {
 	text, err := page(map[string]string{"pkg/a/a.go": testConstants, "pkg/sidecar/b/b.go": testCode, "pkg/a/a_test.go": "package a\n\nconst AnnotationTest = \"a\"\n"})
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, line := range []string{
-		"## Annotations\n\n| key | meaning |\n| --- | --- |\n| `machine-preservation.extensions.gardener.cloud/one` | On a Node is for `a/b` ([R1](rules.md#r1)). |\n\n",
+		"## Annotations\n\n| key | meaning |\n| --- | --- |\n| `machine-preservation.extensions.gardener.cloud/one` | On a Node: for `a/b` ([R1](rules.md#r1)). |\n\n",
 		"### Former annotations\n\nThe annotations of earlier versions.\n\n- `machine-preservation.extensions.gardener.cloud/former-one`\n- `machine-preservation.extensions.gardener.cloud/former-two`\n",
 		"### Values of `machine-preservation.extensions.gardener.cloud/one`\n\n| value | meaning |\n| --- | --- |\n| `now` | Is now. |\n",
 		"## Labels\n\n| key | meaning |\n| --- | --- |\n| `a/b` | It is \\< 2. |\n",

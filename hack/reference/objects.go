@@ -300,6 +300,9 @@ func (w *writer) table(head, column string, rows []row) {
 	}
 }
 
+// placed finds on which object a value is, at the begin of what its comment says, and the verb after that.
+var placed = regexp.MustCompile(`^(on (?:an?|the) .+?),? ((?:is|says|has|requests|allows|prevents|marks|delays|orders|overrides) )`)
+
 // describe returns the comment on a value for people who do not see the code: without its name, and with what others are, not what they are
 // called.
 func (w *writer) describe(v *value, doc string) string {
@@ -317,6 +320,9 @@ func (w *writer) describe(v *value, doc string) string {
 		}
 		return name
 	})
+	if m := placed.FindStringSubmatch(doc); m != nil && !strings.Contains(m[1], " that") {
+		doc = m[1] + ": " + strings.TrimPrefix(m[2], "is ") + doc[len(m[0]):]
+	}
 	return strings.ToUpper(doc[:1]) + linked(doc[1:])
 }
 
