@@ -179,7 +179,7 @@ var situations = map[string]situation{
 			}}
 		}},
 	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(NoteRemediatedUntil, expiry.Format(time.RFC3339))),
-		node: append([]NodeOption{notReadySince(failedAt), shown("remediation", "Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
+		node: append([]NodeOption{notReadySince(failedAt), shown("remediation", "Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is being powered off, attempt 1 of 1.")), args: []string{"--power-cycle"}},
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
 		change: func(s *observed.Snapshot) {

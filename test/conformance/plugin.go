@@ -203,7 +203,7 @@ func kubectlPreserve(p *Pool) {
 	_, files = owner.gathers(nodes[1])
 	p.Expect(files["index.md"]).To(And(ContainSubstring("**tainted**"), ContainSubstring("**preserved**"), ContainSubstring("kubelet"), ContainSubstring(app.Name)))
 	bundle, files := operator.gathers(nodes[1])
-	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`It is preserved (cause "auto").`), ContainSubstring("**expires**")))
+	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`(cause "auto").`), ContainSubstring("**expires**")))
 	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)What could not be gathered.*kubelet.*What was redacted`))
 	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json"), HaveKey("manifest.json"), Not(HaveKey(HavePrefix("node/")))))
 	stranger := owner.as("--kubeconfig", os.DevNull)
