@@ -16,10 +16,10 @@ import (
 
 // Keys of the power cycles that the seed of the remediation names.
 const (
-	// AnnotationNeedsRemediation on a Machine asks for its host to be power-cycled, whatever its value. A health checker sets
-	// it, a person, or the pool's automatic (X9).
+	// AnnotationNeedsRemediation on a Machine requests a power cycle of its host, whatever its value. A health checker sets it,
+	// or a person, or the preservation controller if the pool has powerCycle.automatic=true (X9).
 	AnnotationNeedsRemediation = "host.metal3.io/external-remediation"
-	// AnnotationReboot on a host asks for it to be off. Whoever removes it lets it be powered on.
+	// AnnotationReboot on a host requests that the host is off. When it is removed, the host may be powered on.
 	AnnotationReboot = "reboot.metal3.io/machine-remediation"
 )
 
@@ -32,8 +32,8 @@ const (
 	// AnnotationHostFailures on what stays of a host when its machine goes says when machines have failed on it, and when it was put into
 	// quarantine: a Record of pkg/quarantine.
 	AnnotationHostFailures = annotationPrefix + "host-failures"
-	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
-	// it (X11).
+	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, where operators allow
+	// that (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"
 	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way: one of the PowerCycle phases (X12).
 	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
@@ -44,7 +44,7 @@ const (
 	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Hosts of machines
 	// without it are not touched.
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
-	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
+	// AnnotationRemediation on a Machine has the machine preserved because of a power cycle, until that time, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
 	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin until that time, in RFC 3339: operators limit how
 	// many there may be at a time in a seed, and the extension gives them in turn (X8).
@@ -60,24 +60,23 @@ const (
 
 // Values of AnnotationPowerCyclePhase, and reasons of ConditionPowerCycle.
 const (
-	// PowerCycleWaiting says that the host is asked to be power-cycled, and that something is in the way.
+	// PowerCycleWaiting says that a power cycle of the host was requested and cannot begin yet.
 	PowerCycleWaiting = "Waiting"
-	// PowerCyclePoweringOff says that the host is asked to be off.
+	// PowerCyclePoweringOff says that the host is requested to be off.
 	PowerCyclePoweringOff = "PoweringOff"
-	// PowerCycleMakingNodeSafe says that the host is off, and that its pods and volumes are being given up.
+	// PowerCycleMakingNodeSafe says that the host is off: the pods of its node are being deleted, and their volumes detached.
 	PowerCycleMakingNodeSafe = "MakingNodeSafe"
 	// PowerCyclePoweringOn says that the host may be on again.
 	PowerCyclePoweringOn = "PoweringOn"
-	// PowerCycleStarting says that the host is on, and its node not back yet.
+	// PowerCycleStarting says that the host is on, and its node is not back yet.
 	PowerCycleStarting = "Starting"
 	// PowerCycleSucceeded says that the node is back (X13).
 	PowerCycleSucceeded = "Succeeded"
-	// PowerCycleFailed says that a deadline has passed (X5), that the machine has another host than the one that was asked to be
-	// off, that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not
-	// be off again now.
+	// PowerCycleFailed says that the power cycle has failed: a deadline passed (X5), the machine got another host, its control plane
+	// was restored elsewhere meanwhile, or somebody else powered the host on when it must not be powered off again.
 	PowerCycleFailed = "Failed"
-	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn or the machine recovered before the host was
-	// asked to be off, the machine is not to be kept or is being deleted, or hosts are not power-cycled any more.
+	// PowerCycleCancelled says that the power cycle was stopped: the request was withdrawn or the machine recovered before the host
+	// was requested to be off, the machine must not be preserved any more or is being deleted, or hosts are no longer power-cycled.
 	PowerCycleCancelled = "Cancelled"
 )
 
