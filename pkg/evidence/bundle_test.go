@@ -95,7 +95,7 @@ func exampleBundle() *Bundle {
 				}, {ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-2"}}},
 				MachineSets:        []machinev1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "s"}}},
 				MachineDeployments: []machinev1alpha1.MachineDeployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "d"}}},
-				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is kept until 13:20", 20)},
+				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is preserved until 13:20", 20)},
 			},
 			Missing: []observed.Missing{{Thing: "logs of the node", Reason: "no answer within 5s"}},
 		},

@@ -189,7 +189,7 @@ func addNode(n *corev1.Node, add addMoment) {
 		}
 		add(&c.LastTransitionTime, step, what, "%s became %s. Its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			add(&c.LastHeartbeatTime, "", what, "The kubelet last reported its conditions. It usually renewed its Lease for longer.")
+			add(&c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time. It may have worked for longer, because it renews its Lease more often.")
 		}
 	}
 	for _, taint := range n.Spec.Taints {
@@ -226,9 +226,9 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		time       time.Time
 		step, text string
 	}{
-		{parsed(m.Annotations[v1alpha1.AnnotationFailedSince]).Time, "", "The timeout began that the machine missed."},
+		{parsed(m.Annotations[v1alpha1.AnnotationFailedSince]).Time, "", "The timeout began after which the machine counts as failed."},
 		{notes.FailsAt, "", "The deadline of the machine: it fails if it is not healthy by then."},
-		{notes.Spent.Kept.Since, "preserved", "Its preservation began (without maintenances and power cycles)."},
+		{notes.Spent.Kept.Since, "preserved", "Its preservation began, not counting maintenances and power cycles."},
 		{notes.Spent.Kept.Until, "", "It was no longer preserved."},
 		{notes.Spent.Maintained.Since, "", "Its time under maintenance began to count."},
 		{notes.Spent.Maintained.Until, "", "It was no longer under maintenance."},
@@ -357,14 +357,14 @@ func index(b *Bundle, manifest *Manifest) []byte {
 	for _, m := range past {
 		if m.Step != "" && !seen[m.Step] {
 			seen[m.Step] = true
-			p("- %s: first **%s** (%s)", clockTime(m.Time), m.Step, shown(m.What))
+			p("- %s: **%s** (%s)", clockTime(m.Time), m.Step, shown(m.What))
 		}
 	}
 	if len(seen) == 0 {
 		p("It is not known what happened.")
 	}
 	if len(seen) > 0 {
-		p("\n\"First\" is the first time that is known: Events usually live for an hour, and a condition only shows its last change.")
+		p("\nEach line has the first time that is known. It may have happened before: Events usually live for an hour, and a condition only shows its last change.")
 	}
 	table := func(moments []Moment) {
 		p("| time | what | happened |\n| --- | --- | --- |")
@@ -448,11 +448,10 @@ func state(s *observed.Snapshot, node, machine string, p func(string, ...any)) {
 			p("- The machine is %s.", shown(cmp.Or(string(phase), "in no phase yet")))
 		case record.Expiry().IsZero():
 			p("- The machine is %s.", shown(record.Phase(phase)))
-			p("- It is preserved (cause \"%s\") until an unreadable time.", shown(record.Cause()))
+			p("- It is preserved until an unreadable time (cause \"%s\").", shown(record.Cause()))
 		default:
 			p("- The machine is %s.", shown(record.Phase(phase)))
-			p("- It is preserved (cause \"%s\").", shown(record.Cause()))
-			p("- It is preserved until %s.", clockTime(record.Expiry()))
+			p("- It is preserved until %s (cause \"%s\").", clockTime(record.Expiry()), shown(record.Cause()))
 		}
 		if d := m.Status.LastOperation.Description; d != "" {
 			p("- The last operation on the machine: %s", shown(d))

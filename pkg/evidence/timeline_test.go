@@ -53,7 +53,7 @@ var _ = Describe("The timeline", func() {
 			change(&m)
 			end := preservation.ReadRecord(&m).Expiry().Format(time.DateTime)
 			Expect(index(change)).To(And(
-				ContainSubstring("- It is preserved until "+end+".\n"),
+				ContainSubstring("- It is preserved until "+end+" (cause "),
 				ContainSubstring("| "+end+" | Machine m-1 | **expires** "),
 			))
 		}
@@ -64,7 +64,7 @@ var _ = Describe("The timeline", func() {
 			m.Annotations[v1alpha1.AnnotationCause] = "maintenance"
 			m.Annotations[builder.NoteClaims] = "maintenance=2026-07-01T12:00:00Z,now=2026-07-01T13:20:00Z"
 			m.Annotations[v1alpha1.AnnotationPhase], m.Status.CurrentStatus.Phase = "Running:Preserved", "Unknown"
-		})).To(And(ContainSubstring("- The machine is Unknown:Preserved.\n"), ContainSubstring("- It is preserved (cause \"now\").\n")))
+		})).To(And(ContainSubstring("- The machine is Unknown:Preserved.\n"), ContainSubstring("(cause \"now\").\n")))
 	})
 
 	It("should not tell the end of what machine-controller-manager preserves by itself", func() {
@@ -76,7 +76,7 @@ var _ = Describe("The timeline", func() {
 
 	It("should say that an end cannot be read", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationExpiryTime] = "tomorrow" })).
-			To(ContainSubstring(`- It is preserved (cause "auto") until an unreadable time.`))
+			To(ContainSubstring(`- It is preserved until an unreadable time (cause "auto").`))
 	})
 
 	It("P13, M12: should tell since when a machine was kept, and until when", func() {
@@ -86,7 +86,7 @@ var _ = Describe("The timeline", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) {
 			m.Annotations[builder.NotePreservedSince], m.Annotations[builder.NoteMaintainedSince] = span(19), span(30)
 		})).To(And(
-			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **preserved** Its preservation began (without maintenances and power cycles). |\n"),
+			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **preserved** Its preservation began, not counting maintenances and power cycles. |\n"),
 			ContainSubstring("| 2026-07-01 10:29:00 | Machine m-1 | It was no longer preserved. |\n"),
 			ContainSubstring("| 2026-07-01 10:30:00 | Machine m-1 | Its time under maintenance began to count. |\n"),
 			ContainSubstring("| 2026-07-01 10:40:00 | Machine m-1 | It was no longer under maintenance. |\n"),

@@ -114,7 +114,7 @@ func (e *explanation) find() (bool, error) {
 		if e.node == nil {
 			return false, noNode(e.snapshot, e.name)
 		}
-		e.say(Unknown, "", "What is in the seed: the machine and its phase, the places of its pool and which machines have them, whether the pool is being updated, and whether operators forbid preserving the machine. Operators pass --seed-namespace.")
+		e.say(Unknown, "", "What only the seed knows: the machine and its phase, the places of its pool and which machines have them, whether the pool is being updated, and whether operators forbid preserving the machine. Operators see it with --seed-namespace.")
 		return false, nil
 	}
 	machine := seed.Machine(e.name)
@@ -188,7 +188,7 @@ func (e *explanation) controlled() bool {
 	if record := preservation.ReadRecord(machine); record != nil {
 		e.say(Until, "P10", "It was preserved before. That ends automatically at %s.", e.at(record.Expiry()))
 	}
-	e.say(Change, "", "To preserve machines, enable the extension machine-preservation in spec.extensions of the Shoot. If it is enabled, find out why the preservation controller is not injected.")
+	e.say(Change, "", "To preserve machines, enable the extension machine-preservation in spec.extensions of the Shoot. If it is enabled, find out why machine-controller-manager has no container machine-preservation-controller.")
 	return false
 }
 
@@ -233,11 +233,11 @@ func (e *explanation) why(d preservation.Decision) {
 	case d.Target != nil:
 		e.say(Why, "", "Machine %s is preserved. It is %s.", machine.Name, d.Target.Phase(phase))
 		if d.Rule != "" {
-			e.say(Why, d.Rule, "Just now: %s.", d.Why.Text)
+			e.justNow(d.Rule, d)
 		}
 		for _, claim := range d.Target.Claims {
 			if claim.Tentative {
-				e.say(Why, preservation.RuleFail, "If it fails at %s, it also takes a place, which preserves it until %s.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
+				e.say(Why, preservation.RuleFail, "If it fails at %s, it has a place, and is preserved until %s even without a request.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
 				continue
 			}
 			if why := preservation.WhyBegun(claim.Cause); !why.IsZero() {
@@ -269,6 +269,15 @@ func (e *explanation) why(d preservation.Decision) {
 	}
 }
 
+// justNow says why something is decided that is not carried out yet.
+func (e *explanation) justNow(rule preservation.Rule, d preservation.Decision) {
+	what := "changes"
+	if d.Current == nil {
+		what = "begins"
+	}
+	e.say(Why, rule, "Its preservation %s now because %s.", what, d.Why.Text)
+}
+
 // released says that the preservation of the machine ends now: what its node still shows is about to go.
 func (e *explanation) released(d preservation.Decision) bool {
 	return d.Current != nil && d.Target == nil && d.Rule != "" && !e.placeUnknown(d)
@@ -282,7 +291,7 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 	}
 	switch {
 	case request.Invalid != "":
-		e.say(Why, "R3", "Annotation %s=%s of the %s is ignored because it is not valid. Valid values: %s, %s, %s and %s.", v1alpha1.AnnotationPreserve, printable(request.Invalid), carrier,
+		e.say(Why, "R3", "Annotation %s=%q of the %s is ignored because it is not valid. Valid values: %s, %s, %s and %s.", v1alpha1.AnnotationPreserve, printable(request.Invalid), carrier,
 			v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	case request.Spent != "":
 		e.say(Why, "P14", "Annotation %s=%s of the %s is ignored because its preservation has ended and the shoot did not allow to delete it. To request again, set another value.", v1alpha1.AnnotationPreserve, request.Spent, carrier)
@@ -298,7 +307,7 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 		if machine != nil {
 			limit = fmt.Sprintf(" from %s to %s", brief.Duration(v1alpha1.MinMachinePreserveTimeout), brief.Duration(e.world.group.MaxTimeout))
 		}
-		e.say(Why, "R5", "Annotation %s=%s of the %s is ignored because it is not valid. Valid is a duration%s, for example 36h.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
+		e.say(Why, "R5", "Annotation %s=%q of the %s is ignored because it is not valid. A valid value is a duration%s, for example 36h.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
 	}
 }
 
@@ -315,7 +324,7 @@ func (e *explanation) until(d preservation.Decision) {
 		e.say(Until, preservation.RuleClaims, "Each cause has its own expiry: %s.", strings.Join(ends, ", "))
 	}
 	if since := d.Target.Since; !since.IsZero() {
-		e.say(Until, preservation.RuleMaxTimeout, "No request preserves it beyond %s, because it has been preserved since %s. An operator can do that by editing its expiry. The time is counted anew once the machine has been healthy, not preserved and without request now for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
+		e.say(Until, preservation.RuleMaxTimeout, "Requests preserve it until %s at the latest, because operators limit how long a machine is preserved, and it has been preserved since %s. Operators can preserve it for longer, by editing its expiry. The limit counts from the beginning again if, for a whole health timeout, the machine is healthy, is not preserved, and has no request with the value now.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
 	}
 }
 
@@ -328,6 +337,8 @@ func (e *explanation) untilThen(expiry time.Time) {
 		e.say(Until, "", "It is preserved until %s at least.", e.at(expiry))
 	case ended.Target == nil && then.failing(ended) && !e.world.failed(e.world.decide()): // it may be healthy by then
 		e.say(Until, e.ruleOf(ended), "It is preserved until %s. Then it is released because %s: it is replaced if it has failed by then.", e.at(expiry), ended.Why.Text)
+	case ended.Target != nil || e.placeUnknown(ended): // the next cause may preserve it
+		e.say(Until, e.ruleOf(ended), "It is preserved until %s for now. From then on, it is %s.", e.at(expiry), e.outcome(then, ended))
 	default:
 		e.say(Until, e.ruleOf(ended), "It is preserved until %s. Then it is %s.", e.at(expiry), e.outcome(then, ended))
 	}
@@ -353,7 +364,7 @@ func (e *explanation) share(d, told preservation.Decision) {
 	slices.Sort(names)
 	used := "None is taken"
 	if len(names) > 0 {
-		used = "Taken by " + strings.Join(names, ", ")
+		used = "Machines that take one: " + strings.Join(names, ", ")
 	}
 	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has %s. %s.", e.deployment.Name, places(*share), used)
 }
@@ -405,19 +416,20 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	}
 	except := ""
 	if !facts.IsReady(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
-		except = ", except pods with volumes while the node does not answer"
+		except = " Pods with volumes stay while the node does not answer"
 		if e.deployment == nil {
-			except += " (they are too if its pool sets forceDeletePodsWithVolumes)"
+			except += ", unless its pool sets forceDeletePodsWithVolumes"
 		}
+		except += "."
 	}
 	_, tainted := preservation.TaintedSince(node)
 	switch {
 	case !forced || !tainted:
 	case timeout != nil && target != nil:
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
-		e.say(Drain, "P7", "The drain began at %s. Pods that are left at %s are deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
+		e.say(Drain, "P7", "The drain began at %s. Pods that are left at %s are deleted by force.%s", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "Pods that are left after the drain timeout (%s unless its pool sets another) are deleted by force%s.", brief.Duration(facts.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "Pods that are left after the drain timeout (%s unless its pool sets another) are deleted by force.%s", brief.Duration(facts.DefaultTimeouts.Drain), except)
 	}
 }
 
@@ -454,7 +466,7 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 		}
 	}
 	if !at.IsZero() {
-		e.say(Why, "X9", "Its host would have been power-cycled at %s if powerCycle.automatic of its pool were true. It is DryRun.", e.at(at))
+		e.say(Why, "X9", "powerCycle.automatic of its pool is DryRun. If it were true, the host of the machine would have been power-cycled at %s.", e.at(at))
 	}
 }
 

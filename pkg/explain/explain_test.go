@@ -159,7 +159,7 @@ var situations = map[string]situation{
 	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
 		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because the machine failed (cause auto)"}},
 	"refused": {machine: failed, node: deadly, other: held("auto"),
-		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced because no place of its pool in its zone is free"}},
+		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced because its pool has no free place in its zone"}},
 	"forbidden":       {machine: []MachineOption{Annotation(v1alpha1.AnnotationForbidden, "true")}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")}},
 	"invalid-request": {node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "yes\x1b[31m"), NodeAnnotation(v1alpha1.AnnotationTimeout, "2 days")}},
 	"rollout":         {machine: failed, node: append([]NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed")}, deadly...), updated: true},
@@ -179,7 +179,7 @@ var situations = map[string]situation{
 			}}
 		}},
 	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(NoteRemediatedUntil, expiry.Format(time.RFC3339))),
-		node: append([]NodeOption{notReadySince(failedAt), shown("remediation", "Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
+		node: append([]NodeOption{notReadySince(failedAt), shown("remediation", "Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is being powered off, attempt 1 of 1.")), args: []string{"--power-cycle"}},
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
 		change: func(s *observed.Snapshot) {
@@ -233,7 +233,7 @@ var _ = Describe("Explain", func() {
 				if d.Target != nil {
 					for _, claim := range d.Target.Claims {
 						if why := preservation.WhyBegun(claim.Cause); claim.Tentative {
-							said(Why, preservation.RuleFail, "it also takes a place")
+							said(Why, preservation.RuleFail, "it has a place, and is preserved until")
 						} else if !why.IsZero() {
 							said(Why, why.Rule, why.Text, claim.Cause)
 						}
@@ -302,7 +302,7 @@ var _ = Describe("Explain", func() {
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Text", text))))
-		Expect(sentences).NotTo(ContainElement(HaveField("Text", HavePrefix("Just now:"))))
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring(" now because "))))
 	},
 		Entry("an operator asked for it, which the node does not show", " (cause now, reason AskedFor).", "It is preserved because it was requested (cause now)."),
 		Entry("it was asked for in case it fails, and the node carries the hold", " (cause when-failed, reason AskedInCase).",

@@ -101,7 +101,7 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		if options.Timeout == 0 {
 			forecast.note("The drain timeout of the pool is only known in the seed: %s is assumed. Pass --timeout to assume another.", brief.Duration(timeout))
 		}
-		forecast.note("Drain strategies and forceDeletePodsWithVolumes are only known in the Shoot's providerConfig and in the seed: neither is assumed to be set.")
+		forecast.note("The shoot does not know whether the Shoot's providerConfig sets drainStrategies and forceDeletePodsWithVolumes: the forecast assumes that it sets neither. With --seed-namespace, operators see a forecast that knows both.")
 	}
 	if _, tainted := preservation.TaintedSince(node); tainted {
 		began = preservation.DrainBegan(node, failed, now)
@@ -135,13 +135,13 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		situation = "does not answer"
 	}
 	base := simulation{snapshot: known, answers: answers, began: began, now: now}
-	verb := "would do, if the node " + situation
+	title := "What the drain of a failed machine would do if the node " + situation
 	if began.Before(now) {
-		verb = "that began " + duration.HumanDuration(now.Sub(began)) + " ago does, if the node " + situation
+		title = "What the drain of the failed machine does if the node " + situation + ". The drain began " + duration.HumanDuration(now.Sub(began)) + " ago."
 	}
 
 	failure := base
-	failure.title, failure.rule = "What the drain of a failed machine "+verb, "P7"
+	failure.title, failure.rule = title, "P7"
 	failure.policy = drain.Options{Since: began, Timeout: timeout, ForceVolumes: force}.Policy()
 	failure.force = force
 	failure.stays = func(p drain.Pod) bool { return p.Mirror || p.DaemonSet != "" && !p.Finished }
@@ -150,7 +150,7 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 	if strategies := settings.strategies; strategies != nil {
 		update := base
 		update.began = now
-		update.title, update.rule = "What the drain of an update would do, if the node "+situation, "D5"
+		update.title, update.rule = "What the drain of an update would do if the node "+situation, "D5"
 		update.policy = strategies.Policy()
 		// machine-controller-manager evicts from the beginning.
 		update.policy.Stages = append([]drain.Stage{{Name: "evict", Selector: drain.Selector{State: drain.NotTerminating}, Verb: drain.Evict}}, update.policy.Stages...)
@@ -159,9 +159,9 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		update.stays = drain.Pod.Belongs
 		update.ignores = strategies.Ignores
 		forecast.Drains = append(forecast.Drains, update.run(name))
-		forecast.note("Pods that an update's drain leaves after %s are deleted by force by machine-controller-manager.", brief.Duration(timeout))
+		forecast.note("machine-controller-manager deletes by force the pods that the drain of an update has left after %s.", brief.Duration(timeout))
 	}
-	forecast.note("Assumptions: pods stop within their grace period if the node answers; a budget that allows no disruptions still allows none later; a budget that allows some allows more as pods are replaced.")
+	forecast.note("Assumptions: if the node answers, pods stop within their grace period. A PodDisruptionBudget that allows no disruption now allows none later. One that allows disruptions now allows more as soon as evicted pods run elsewhere.")
 	return forecast, nil
 }
 
@@ -235,7 +235,7 @@ func (s *simulation) load(node string) {
 		}
 		if s.ignores != nil && s.ignores(pod.Namespace) {
 			pod.Ignored = true
-			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"the drain strategies ignore its namespace"}})
+			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"the drain waits for it, because the drain strategies ignore its namespace"}})
 		}
 		pod.AtRisk = pod.Volumes && !s.answers && !s.force
 		if !pod.GraceEnds.IsZero() && s.answers && len(pod.Finalizers) == 0 && pod.GraceEnds.After(s.now) {
@@ -257,11 +257,11 @@ func (s *simulation) load(node string) {
 func (s *simulation) whyStays(p drain.Pod) string {
 	switch {
 	case p.Mirror:
-		return "the node itself runs it"
+		return "a static pod of the node"
 	case p.DaemonSet != "" && !p.Finished && s.rule == "P7":
-		return "DaemonSet " + p.DaemonSet + " (if that no longer exists, the pod is drained)"
+		return "a pod of DaemonSet " + p.DaemonSet + " (if that no longer exists, the pod is evicted)"
 	case p.DaemonSet != "" && !p.Finished:
-		return "DaemonSet " + p.DaemonSet
+		return "a pod of DaemonSet " + p.DaemonSet
 	}
 	return "it has finished"
 }
@@ -305,7 +305,7 @@ func (s *simulation) play() string {
 				names = append(names, p.Key())
 			}
 			slices.Sort(names)
-			return fmt.Sprintf("The node does not get drained, because these pods stay: %s.", strings.Join(names, ", "))
+			return fmt.Sprintf("The drain does not end, because these pods do not leave the node: %s.", strings.Join(names, ", "))
 		}
 		at = next
 	}
@@ -408,7 +408,7 @@ func graceOf(pod *corev1.Pod) time.Duration {
 // refused says whether the API server refuses to evict a pod, and what its budgets allow.
 func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
 	if reason := s.unknown(pod.Namespace); reason != "" {
-		return false, []string{"its budgets are not known: " + printable(reason)}
+		return false, []string{"its PodDisruptionBudgets cannot be read: " + printable(reason)}
 	}
 	switch pod.Status.Phase {
 	case corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed: // no budget counts them
@@ -429,7 +429,7 @@ func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
 	}
 	budget := selecting[0]
 	if len(selecting) > 1 {
-		return true, []string{fmt.Sprintf("budgets %s and %s both select it, which the eviction API refuses", budget.Name, selecting[1].Name)}
+		return true, []string{fmt.Sprintf("the eviction API refuses it, because budgets %s and %s both select it", budget.Name, selecting[1].Name)}
 	}
 	allowed := budget.Status.DisruptionsAllowed
 	switch {
@@ -437,7 +437,7 @@ func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
 		budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy && budget.Status.DesiredHealthy > 0):
 		return false, []string{fmt.Sprintf("budget %s does not count it because it is not ready", budget.Name)}
 	case allowed <= 0:
-		return true, []string{fmt.Sprintf("budget %s allows 0 disruptions (%d healthy of %d wanted)", budget.Name, budget.Status.CurrentHealthy, budget.Status.DesiredHealthy)}
+		return true, []string{fmt.Sprintf("budget %s allows 0 disruptions (%d pods are healthy, it needs %d)", budget.Name, budget.Status.CurrentHealthy, budget.Status.DesiredHealthy)}
 	}
 	return false, []string{fmt.Sprintf("budget %s allows %d at a time", budget.Name, allowed)}
 }

@@ -136,7 +136,7 @@ var _ = Describe("DrainForecastOf", func() {
 		m.Annotations[v1alpha1.AnnotationFailedSince] = now.Add(-40 * time.Minute).UTC().Format(time.RFC3339)
 		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(forecast.Drains[0].Title).To(ContainSubstring("that began 30m ago"))
+		Expect(forecast.Drains[0].Title).To(ContainSubstring("The drain began 30m ago"))
 	})
 
 	It("should count from the condition where the taint has no time", func() {
@@ -146,7 +146,7 @@ var _ = Describe("DrainForecastOf", func() {
 		preservation.PreservedCondition(node).LastTransitionTime = metav1.NewTime(now.Add(-20 * time.Minute))
 		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(forecast.Drains[0].Title).To(ContainSubstring("that began 20m ago"))
+		Expect(forecast.Drains[0].Title).To(ContainSubstring("The drain began 20m ago"))
 	})
 
 	It("M12, X10: should say that nothing is drained while somebody works on the node", func() {

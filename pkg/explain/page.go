@@ -100,7 +100,7 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 	case ledger.Missing != nil:
 		p.say(Unknown, "Whether it failed before: %s.", ledger.Missing.Error())
 	case p.Failure == nil:
-		p.say(topicShort, "The failure history has no failure of %s: none was seen, it was too long ago (the history has the last 200 failures), or it was before the history began.", name)
+		p.say(topicShort, "The failure history has no failure of %s. Either there was none, or it was before the last 200 failures or before the history began.", name)
 	}
 	if p.Failure != nil {
 		s := &p.Failure.Spec
@@ -133,7 +133,7 @@ func (p *Page) happened(t metav1.Time, format string, args ...any) {
 // reasons are the reasons of failures that are not the type of a condition.
 var reasons = map[string]struct{ words, next string }{
 	facts.ReasonNeverJoined: {"it never joined the cluster",
-		"It never joined. Check whether its image boots and whether it reaches the API server (routes, firewalls, proxies): its console at the infrastructure shows that. Operators see the Events of the machine in the seed."},
+		"It never joined. Check whether its image boots and whether it reaches the API server (routes, firewalls, proxies): its console at the infrastructure provider shows that. Operators see the Events of the machine in the seed."},
 	facts.ReasonNodeGone: {"its node was deleted",
 		"Its Node was deleted while the machine existed. The audit log of the shoot says who deleted it."},
 	failure.ReasonPowerCycled: {"its host was power-cycled",
@@ -161,14 +161,18 @@ func (p *Page) short() {
 	} else if s.Reason == "" {
 		why = "the failure history does not say why"
 	}
-	p.say(topicShort, "Machine %s%s failed at %s: %s.", named(s.Machine), in, p.at(s.FailedAt), why)
+	if s.Reason == failure.ReasonPowerCycled {
+		p.say(topicShort, "Machine %s%s had not failed, but %s. The failure history has that at %s.", named(s.Machine), in, why, p.at(s.FailedAt))
+	} else {
+		p.say(topicShort, "Machine %s%s failed at %s: %s.", named(s.Machine), in, p.at(s.FailedAt), why)
+	}
 	if c := s.Condition; c != nil {
 		p.say(topicShort, "The first bad condition: %s.", conditionText(c))
 	}
 	p.say(topicShort, "It was %s.", decided(&s.Decision))
 	status := p.Failure.Status
 	if status == nil {
-		p.say(topicShort, "How it ends is not known yet.")
+		p.say(topicShort, "What became of it is not known yet.")
 		return
 	}
 	if status.PowerCycled {
@@ -236,15 +240,15 @@ func (p *Page) timeline() {
 	if c := s.Condition; c != nil {
 		p.happened(c.Since, "Condition %s.", conditionText(c))
 	}
-	began := "It became unhealthy, and its health timeout began."
+	began, failed := "It became unhealthy, and its health timeout began.", "It failed. "
 	switch s.Reason {
 	case facts.ReasonNeverJoined:
 		began = "It was created, and its creation timeout began."
 	case failure.ReasonPowerCycled:
-		began = "The power cycle of its host began."
+		began, failed = "The power cycle of its host began.", ""
 	}
 	p.happened(s.FailedSince, "%s", began)
-	p.happened(s.FailedAt, "It failed. It was %s.", decided(&s.Decision))
+	p.happened(s.FailedAt, "%sIt was %s.", failed, decided(&s.Decision))
 	if status := p.Failure.Status; status != nil {
 		p.happened(status.EndedAt, "%s", ended(status, ""))
 	}
@@ -316,7 +320,7 @@ func (p *Page) now(node string) (bool, error) {
 		p.say(Unknown, "Whether the machine still exists: %s.", err)
 		return false, nil
 	case err != nil && p.known.Seed == nil && p.Failure.Status == nil:
-		p.say(topicNow, "It has no node (%s). Whether the machine still exists is only known in the seed: operators pass --seed-namespace.", err)
+		p.say(topicNow, "It has no node (%s). Only the seed knows whether the machine still exists: operators see it with --seed-namespace.", err)
 		return false, nil
 	case err != nil:
 		p.say(topicNow, "It is gone: %s.", err)
@@ -401,7 +405,7 @@ const raiseShare = "To preserve more failed machines of its pool, raise autoPres
 // next says what to look at next.
 func (p *Page) next(there bool) {
 	if there {
-		p.say(topicNext, "It still exists. 'kubectl preserve evidence %s' gathers evidence of it into a file. 'kubectl preserve explain %s' says what would change how long it is preserved.", p.node, p.node)
+		p.say(topicNext, "The machine still exists. 'kubectl preserve evidence %s' gathers evidence of it into a file. 'kubectl preserve explain %s' says what would change how long it is preserved.", p.node, p.node)
 	}
 	f := p.Failure
 	if f == nil {
@@ -417,7 +421,7 @@ func (p *Page) next(there bool) {
 	for _, r := range p.Repeats {
 		switch {
 		case r.Host != "":
-			p.say(topicNext, "Its host has failed %d times: tell your operators. 'kubectl preserve history --host %s' shows when.", r.Count, word(r.Host, "HOST"))
+			p.say(topicNext, "Machines on its host have failed %d times: tell your operators. 'kubectl preserve history --host %s' shows when.", r.Count, word(r.Host, "HOST"))
 		case r.Reason != "" && r.Pool != "":
 			p.say(topicNext, "Look for what the machines with the same failure have in common: a version, a zone, a workload. 'kubectl preserve history --pool %s --reason %s -o wide' shows them.", word(r.Pool, "POOL"), word(r.Reason, "REASON"))
 		}
@@ -444,7 +448,7 @@ func (p *Page) byReason() string {
 	case "":
 		return ""
 	}
-	return "Condition " + s.Reason + " comes from a component that watches the node, for example the node-problem-detector. Its message above says what it saw."
+	return "Condition " + s.Reason + " comes from a component that watches the node, for example the node-problem-detector. The message of the condition above says what that component saw."
 }
 
 // forCommand matches what a command can contain as it is: an entry may be forged so that somebody copies a command from it.

@@ -32,7 +32,7 @@ func (e *explanation) explainNode() {
 		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is preserved because its node is under maintenance. The node has no condition %s because the machine has not failed.", node.Name, v1alpha1.ConditionPreserved)
 		e.say(Unknown, "", "Until when it is preserved: nodeMaintenance.maxHoldTime of the Shoot is counted from the start of the maintenance. An Event of the node says until when.")
 	case c == nil:
-		e.say(Why, "", "The machine of node %s is not preserved, as far as its node shows: it has no condition %s. The shoot may also have no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Why, "", "The machine of node %s is not preserved, as far as the node shows: it has no condition %s. The node does not show whether the shoot has a preservation controller at all.", node.Name, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue && e.released(d):
 		e.say(Why, e.ruleOf(d), "The machine of node %s is being released because %s. Condition %s is still True.", node.Name, d.Why.Text, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue:
@@ -53,7 +53,7 @@ func (e *explanation) explainNode() {
 		e.say(Why, "P11", "The machine of node %s is no longer preserved: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
 	}
 	if d.Rule != "" && d.Current != nil && !protected && !e.released(d) {
-		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Why.Text)
+		e.justNow(e.ruleOf(d), d)
 	}
 	e.requests(d.Request, nil)
 	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
@@ -68,7 +68,7 @@ func (e *explanation) explainNode() {
 	switch {
 	case protected:
 	case d.Current == nil && d.Target != nil:
-		e.say(Unknown, "", "Why it is not preserved although %s: the preservation controller has not looked yet, or something that only the seed knows forbids it. An Event of the node would say so.", d.Why.Text)
+		e.say(Unknown, "", "Why it is not preserved although %s. Either the preservation controller has not looked yet, or there is a reason that only the seed knows. Look at the Events of the node.", d.Why.Text)
 	default:
 		e.changes()
 	}
@@ -132,7 +132,7 @@ func (e *explanation) unknownAnnotations(kind string, annotations map[string]str
 		}
 	}
 	if slices.Sort(keys); len(keys) > 0 {
-		e.say(Unknown, "", "What %s of the %s means: it comes from another version than this kubectl preserve, or is mistyped.", strings.Join(brief.First(keys, 5), ", "), kind)
+		e.say(Unknown, "", "What annotation %s of the %s means: it comes from another version than this kubectl preserve, or is mistyped.", strings.Join(brief.First(keys, 5), ", "), kind)
 	}
 }
 

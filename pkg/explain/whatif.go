@@ -18,6 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // world is the group that is decided on, with the machine that is explained.
@@ -253,6 +254,11 @@ func (e *explanation) requestChanges(d preservation.Decision, with func(how stri
 func (e *explanation) differ(format string, before preservation.Decision, then world) bool {
 	after := then.decide()
 	text := e.outcome(then, after)
+	if strings.HasPrefix(format, "If ") { // it says these itself
+		for _, why := range []reason.Reason{preservation.WhyHealthyAgain, preservation.WhyMaintenanceOver} {
+			text = strings.TrimSuffix(text, " because "+why.Text)
+		}
+	}
 	if e.same(before, after) || text == "" {
 		return false
 	}
@@ -422,14 +428,14 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 		why := preservation.WhyBegun(a.Before.Target.Cause())
 		e.say(topic, why.Rule, "Its machine is preserved until %s as before, because %s.", rfc3339(a.Before.Target.Expiry()), why.Text)
 	case sameEnd(a.Before, a.After) && a.After.Request.Value != v1alpha1.RequestFalse:
-		e.say(topic, "P6", "Its machine is preserved until %s as before: the request does not end later.", rfc3339(a.After.Target.Expiry()))
+		e.say(topic, "P6", "Its machine is preserved until %s as before, because the request would not preserve it for longer.", rfc3339(a.After.Target.Expiry()))
 	case now != "" && (a.After.Rule != "" || a.After.Verdict == preservation.Ignored || a.Failed):
 		e.say(topic, e.ruleOf(a.After), "Its machine is %s.", now)
 	}
 	switch {
 	case a.Failed || later == "":
 	case sameEnd(a.After, then) && then.Target.Drains():
-		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved as long, with its node drained.")
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until the same time, with its node drained.")
 	default:
 		e.say(Change, e.ruleOf(then), "If it failed now, it would be %s.", later)
 	}
@@ -449,7 +455,7 @@ func (e *explanation) costs(a *Answer) {
 	text := ""
 	switch {
 	case had && has:
-		text = "It keeps its place for failed machines."
+		text = "It takes one of the places for failed machines, as before."
 	case had:
 		text = "Its place is free for the next machine that fails."
 	case has:

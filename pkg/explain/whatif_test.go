@@ -72,7 +72,7 @@ var _ = Describe("IfAsked", func() {
 
 	It("should say what does not count", func() {
 		_, err := IfAsked(situations["ordinary"].snapshot("health-timer"), "m", Ask{Request: "now", Timeout: 1000 * time.Hour})
-		Expect(err).To(MatchError(ContainSubstring("of the Node is ignored because it is not valid. Valid is a duration from 10s to 336h")))
+		Expect(err).To(MatchError(ContainSubstring("of the Node is ignored because it is not valid. A valid value is a duration from 10s to 336h")))
 		_, err = IfAsked(situations["no-extension"].snapshot("health-timer"), "m", Ask{Request: "now"})
 		Expect(err).To(MatchError(ContainSubstring("no preservation controller runs")))
 		_, err = IfAsked(situations["ordinary"].snapshot("health-timer"), "x", Ask{Request: "now"})

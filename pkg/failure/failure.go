@@ -24,8 +24,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// ReasonPowerCycled says that the machine has not failed, and counts because its host was power-cycled. All other reasons are those of
-// package facts.
+// ReasonPowerCycled says that the machine has not failed: the failure history has it because its host was power-cycled.
 const ReasonPowerCycled = "PowerCycled"
 
 var reasons reason.Table

@@ -124,7 +124,7 @@ const (
 	EventRefused = "MaintenanceRefused"
 	// EventSetBack says why a maintenance that was under way is pending again (M15).
 	EventSetBack = "MaintenanceSetBack"
-	// EventDrainTimedOut says that a drain begins anew, and what is in the way (M5).
+	// EventDrainTimedOut says which pods are left when the drain timeout has passed and the drain begins anew (M5).
 	EventDrainTimedOut = "MaintenanceDrainTimedOut"
 	// EventCordonVanished says that a node that is ready is drained again because it was uncordoned (M3).
 	EventCordonVanished = "MaintenanceCordonVanished"

@@ -244,7 +244,7 @@ func decideExtend(f situation, r *requestFlags) (change, error) {
 			return change{}, fmt.Errorf("its machine %s and is preserved until %s on request. That expiry cannot be moved from the shoot, because the machine would have to be released before a new request and might be lost. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
 				why, stamp(is), f.node.Name)
 		}
-		c.says = append(c.says, "Its machine is released for some seconds and then requested again, because the expiry of a request cannot be moved from the shoot.")
+		c.says = append(c.says, "Its request is withdrawn and made again, because the expiry of a request cannot be moved from the shoot. In between, the machine is not preserved for some seconds.")
 		asks = []explain.Ask{{}, *c.ask}
 	}
 	limit := f.snapshot.Time.Add(v1alpha1.DefaultMaxMachinePreserveTimeout)

@@ -136,7 +136,7 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 	fmt.Fprintf(o.ErrOut, "%d files, %s. Read index.md first: tar -xzOf FILE index.md\n", written.Files, bytesText(int64(written.Bytes)))
 	if o.SeedNamespace == "" {
-		fmt.Fprintln(o.ErrOut, "The file does not have what only the seed knows (the Machine, its Events, logs of the control plane). Operators pass --seed-namespace and --seed-kubeconfig.")
+		fmt.Fprintln(o.ErrOut, "The file does not have what only the seed knows (the Machine, its Events, logs of the control plane). Operators get it with --seed-namespace and --seed-kubeconfig.")
 	}
 	for _, path := range written.Cut {
 		fmt.Fprintf(o.ErrOut, "Cut at the beginning: %s\n", path)

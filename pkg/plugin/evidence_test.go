@@ -75,7 +75,7 @@ var _ = Describe("evidence", func() {
 		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
 		Expect(out.String()).To(Equal(o.output + "\n"))
 		Expect(errOut.String()).To(MatchRegexp(`^8 files, \d\.\d KiB\. Read index\.md first: tar -xzOf FILE index\.md
-The file does not have what only the seed knows \(the Machine, its Events, logs of the control plane\)\. Operators pass --seed-namespace and --seed-kubeconfig\.
+The file does not have what only the seed knows \(the Machine, its Events, logs of the control plane\)\. Operators get it with --seed-namespace and --seed-kubeconfig\.
 $`))
 		info, err := os.Stat(o.output)
 		Expect(err).NotTo(HaveOccurred())

@@ -152,7 +152,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		forecast, err := explain.DrainForecastOf(s, "m", explain.ForecastOptions{}, at)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(forecast.Drains[0].Steps).To(ConsistOf(
-			And(HaveField("Action", "evict"), HaveField("Outcome", "refused"), HaveField("Obstacles", ConsistOf("budget web allows 0 disruptions (0 healthy of 0 wanted)"))),
+			And(HaveField("Action", "evict"), HaveField("Outcome", "refused"), HaveField("Obstacles", ConsistOf("budget web allows 0 disruptions (0 pods are healthy, it needs 0)"))),
 			And(HaveField("Action", "delete by force"), HaveField("After.Duration", time.Hour)),
 		))
 	})

@@ -31,11 +31,11 @@ func newForecastCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain-forecast NODE",
 		Short: "Forecast what a drain of a node would do",
-		Long: `Forecast what a drain of a node would do with its pods and when, what would be in the way (a budget, a finalizer, a volume on a
-node that does not answer), and what would be lost. Nothing is changed.
+		Long: `Forecast what a drain of a node would do with its pods and when, what would be in the way (a PodDisruptionBudget, a finalizer,
+a volume on a node that does not answer), and what would be lost. Nothing is changed.
 
-The forecast is for the drain of a failed machine. With --seed-namespace, it is also for the drain of an update, if the Shoot has
-drainStrategies: the shoot knows neither these nor the drain timeout of the pool.`,
+The forecast is for the drain of a failed machine. Operators who pass --seed-namespace also get a forecast for the drain of an update,
+if the Shoot has drainStrategies. Without it, the drain timeout of the pool is not known either.`,
 		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,

@@ -99,7 +99,7 @@ var _ = Describe("history and why", func() {
 		}
 		Expect(told(time.Hour)).NotTo(Equal(told(0)))
 		Expect(ages.ReplaceAllString(told(time.Hour), "")).To(Equal(ages.ReplaceAllString(told(0), "")))
-		Expect(told(time.Hour)).To(And(ContainSubstring("The first bad condition: KernelDeadlock was True"), ContainSubstring("It was not preserved because no place of its pool in its zone is free.")))
+		Expect(told(time.Hour)).To(And(ContainSubstring("The first bad condition: KernelDeadlock was True"), ContainSubstring("It was not preserved because its pool has no free place in its zone.")))
 	})
 
 	It("should ask the shoot once for the ledger, and for what is there as explain does", func() {

@@ -319,7 +319,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\n" + o.table(lines...))
 	}
 	if !v.hasSeed {
-		b.WriteString("\nShares, free places and machines without a node are only known in the seed. Operators pass --seed-namespace.\n")
+		b.WriteString("\nOnly the seed knows how many places there are, how many are free, and which machines without a node are preserved. Operators see it with --seed-namespace.\n")
 	}
 	for _, m := range v.Missing {
 		fmt.Fprintf(&b, "Not known: %s: %s\n", brief.Printable(m.What()), brief.Printable(m.Reason))
@@ -454,10 +454,10 @@ You need the right to list nodes, and node maintenances if the shoot has them.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&l.output, "output", "o", "", "How to show it: wide, json or yaml")
+	flags.StringVarP(&l.output, "output", "o", "", "Output format: wide, json or yaml")
 	flags.BoolVarP(&l.watch, "watch", "w", false, "Watch for changes: redraw the table on a terminal, else write a line for each change")
-	flags.StringVar(&l.until, "until", "", "Stop watching when the machines of all given nodes are held (preserved), or released")
-	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch before it ends with an error; 0 for no limit")
+	flags.StringVar(&l.until, "until", "", "With --watch, what to wait for: held (the machines of all given nodes are preserved) or released")
+	flags.DurationVar(&l.timeout, "timeout", 0, "With --watch, how long to wait before the command ends with an error, 0 for no limit")
 	addFromFlag(cmd, &l.from)
 	return cmd
 }

@@ -42,16 +42,17 @@ type verb struct {
 
 var verbs = []verb{{
 	use: "now NODE...", short: "Preserve machines from now on",
-	long: `Preserve machines from now on, for the time of --for or else of their pool. The cluster-autoscaler does not remove them. If such a
-machine fails, its node is drained and the machine is preserved instead of replaced. A machine that fails
-during an update of its pool is still replaced, and so is a machine that machine-controller-manager has already marked Failed and
-that is not preserved. No machine is preserved for longer than the operators allow.`,
+	long: `Preserve machines from now on, for the duration of --for, or else for machinePreserveTimeout of their pool. The cluster-autoscaler
+does not remove them. If such a machine fails, its node is drained and the machine is preserved instead of replaced.
+
+Machines are still replaced if they fail during an update of their pool, or if machine-controller-manager marked them Failed before
+they were preserved. No machine is preserved for longer than the operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
 	takesFor: true, decide: ask(v1alpha1.RequestNow, "preservation requested"), waits: "they are preserved",
 }, {
 	use: "when-failed NODE...", short: "Preserve machines when they fail",
-	long: `Preserve machines when they fail, for the time of --for or else of their pool, even if no place for failed machines is free. Until
-they fail, nothing happens.`,
+	long: `Preserve machines when they fail, for the duration of --for, or else for machinePreserveTimeout of their pool, even if no place for
+failed machines is free. Until they fail, nothing happens.`,
 	example:  "  kubectl preserve when-failed node-1 node-2",
 	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "preservation requested for when it fails"), waits: "they have failed and are preserved (see --timeout)",
 }, {
@@ -70,9 +71,9 @@ preserved is released. To allow preserving the machines again, use 'release'.`,
 	use: "extend NODE... (--for DURATION | --until TIME)", short: "Extend the preservation of machines",
 	long: `Move the expiry of preserved machines: by --for a duration, or to --until a time. With access to the seed, the new expiry is
 written on the Machine. Without it, only a request is possible, and the expiry of a request cannot be moved:
-- For a machine without a request on its node, the preservation is requested now, which adds to its time.
-- A machine with a request that has not failed and is not under maintenance is released and requested again.
-- Any other machine with a request might be lost if it was released: only operators can extend its preservation.`,
+- If the node has no request, the command makes one, which ends later.
+- If it has one, and the machine has not failed and is not under maintenance, the command withdraws the request and makes a new one.
+- Any other machine might be lost in between: only operators can extend its preservation.`,
 	example: `  kubectl preserve extend node-1 --for 24h
   kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
@@ -152,7 +153,11 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 		ValidArgsFunction: o.completeNodes,
 	}
 	if v.takesFor {
-		cmd.Flags().StringVar(&r.forText, "for", "", "How long, "+howLong(v.takesUntil)+", for example 6h or 3d")
+		how := "How long, " + howLong(false)
+		if v.takesUntil {
+			how = fmt.Sprintf("By how long, at least %s", v1alpha1.MinMachinePreserveTimeout)
+		}
+		cmd.Flags().StringVar(&r.forText, "for", "", how+", for example 6h or 3d")
 	}
 	if v.takesUntil {
 		cmd.Flags().StringVar(&r.until, "until", "", "Until when, for example 2026-01-31T18:00:00Z")

@@ -33,7 +33,7 @@ func newCommand(o *Options) *cobra.Command {
 	o.Shoot.Namespace = namespace
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
-	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed. With it, what the seed knows is used too")
+	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed. With it, the command also uses what the seed knows")
 
 	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newWhyCommand(o), newHistoryCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
 	for i := range verbs {

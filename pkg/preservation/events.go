@@ -23,9 +23,9 @@ const (
 	EventRecovered = "PreservedMachineRecovered"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
-	// EventNodeDenied says that a preservation ended although its traces are still on the Node, and why they could not be removed (P14).
+	// EventNodeDenied says why the taint, the annotations and the condition of a preservation that ended are still on the Node (P14).
 	EventNodeDenied = "PreservedNodeDenied"
-	// EventRefused says that a machine failed and is not preserved, or that a request is refused, and why.
+	// EventRefused says why a machine that failed is not preserved, or why a request is refused.
 	EventRefused = "MachinePreservationRefused"
 	// EventInvalidRequest says that a request is not valid (R3).
 	EventInvalidRequest = "InvalidPreserveRequest"

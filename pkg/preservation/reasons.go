@@ -28,7 +28,7 @@ var (
 	// Why it is preserved no longer. Where no rule is named, it is T8 for a machine that failed and T3 for any other.
 	WhyDidNotFail       = reasons.Add("DidNotFail", RuleMargin, "the machine did not fail")
 	WhyExpired          = reasons.Add("Expired", "", "its preservation expired")
-	WhyRequestWithdrawn = reasons.Add("RequestWithdrawn", "", "the request was withdrawn")
+	WhyRequestWithdrawn = reasons.Add("RequestWithdrawn", "", "the request that preserved it was withdrawn")
 	WhyEndedNatively    = reasons.Add("EndedNatively", "", "machine-controller-manager ended its preservation")
 	WhyStopped          = reasons.Add("Stopped", "", "annotation "+v1alpha1.AnnotationPreserve+"="+v1alpha1.RequestFalse+" was set")
 	WhyDisabled         = reasons.Add("Disabled", "", "machine preservation was disabled for the shoot")
@@ -36,26 +36,26 @@ var (
 	WhyDeleted          = reasons.Add("Deleted", RuleDeleted, "the machine is being deleted")
 	WhyShareUsedUp      = reasons.Add("ShareUsedUp", RuleShareUsedUp, "all places of its pool in its zone are taken")
 	WhyShareLowered     = reasons.Add("ShareLowered", RuleShareLowered, "its pool has fewer places in its zone than before")
-	WhyNewFailure       = reasons.Add("NewFailure", RuleNewFailure, "its place went to a machine that failed for a new reason, and other preserved machines failed for the same reason as this one")
-	WhyFailedAgain      = reasons.Add("FailedAgain", RuleShareUsedUp, "the machine failed again and no place of its pool in its zone is free")
+	WhyNewFailure       = reasons.Add("NewFailure", RuleNewFailure, "its place went to a machine that failed for another reason, and other preserved machines failed for the same reason as this one")
+	WhyFailedAgain      = reasons.Add("FailedAgain", RuleShareUsedUp, "the machine failed again and its pool has no free place in its zone")
 	WhyMaintenanceOver  = reasons.Add("MaintenanceOver", RuleMaintenanceOver, "the maintenance of its node is over")
 	WhyPowerCycleOver   = reasons.Add("PowerCycleOver", RuleRemediation, "the power cycle of its host is over")
 
 	// Why it is preserved no longer, or is not preserved.
-	WhyForbidden            = reasons.Add("Forbidden", RuleForbidden, "operators forbid it with annotation "+v1alpha1.AnnotationForbidden)
+	WhyForbidden            = reasons.Add("Forbidden", RuleForbidden, "operators forbid preserving it with annotation "+v1alpha1.AnnotationForbidden)
 	WhyKeptForTooLong       = reasons.Add("KeptForTooLong", RuleMaxTimeout, "it has been preserved for as long as operators allow")
 	WhyComponentsNotReady   = reasons.Add("ComponentsNotReady", "H2", "its node exists, but the critical components on it are not ready")
 	WhyMaintenanceExhausted = reasons.Add("MaintenanceExhausted", RuleMaintenance, "its node has been under maintenance for as long as nodeMaintenance.maxHoldTime allows")
 
 	// Why it is not preserved.
-	WhyNoPlace        = reasons.Add("NoPlace", RuleShareUsedUp, "no place of its pool in its zone is free")
+	WhyNoPlace        = reasons.Add("NoPlace", RuleShareUsedUp, "its pool has no free place in its zone")
 	WhyNoShare        = reasons.Add("NoShare", "T6", "its pool has no places in its zone")
 	WhyShareUnknown   = reasons.Add("ShareUnknown", "T6", "it is not known how many places its pool has in its zone")
 	WhyUpdating       = reasons.Add("Updating", RuleRollout, "its pool is being updated")
 	WhyNoReplicas     = reasons.Add("NoReplicas", "P4", "its pool is scaled to zero in its zone")
-	WhyDenied         = reasons.Add("Denied", "R4", "annotation "+v1alpha1.AnnotationPreserve+"="+v1alpha1.RequestFalse+" forbids it")
+	WhyDenied         = reasons.Add("Denied", "R4", "annotation "+v1alpha1.AnnotationPreserve+"="+v1alpha1.RequestFalse+" forbids preserving it")
 	WhyFailedTooEarly = reasons.Add("FailedTooEarly", "H3", "machine-controller-manager marked it Failed before it could be preserved")
-	WhyHadItsTime     = reasons.Add("HadItsTime", RuleReleaseFailed, "it was already released after this failure")
+	WhyHadItsTime     = reasons.Add("HadItsTime", RuleReleaseFailed, "it was already preserved and released after this failure")
 	WhyNoVM           = reasons.Add("NoVM", "T6", "it has no VM")
 )
 

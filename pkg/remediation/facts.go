@@ -177,12 +177,12 @@ type Event struct {
 const (
 	// EventPrefix begins the reason of an Event about a phase. The phase follows (X12).
 	EventPrefix = "PowerCycle"
-	// EventOutOfAttempts says that a request was removed because the host had all its cycles (X6, X20).
+	// EventOutOfAttempts says that a request for a power cycle was removed because the host had all power cycles that maxAttempts allows (X6, X20).
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
 	// EventRefused says that operators do not allow requests on Nodes (X11).
 	EventRefused = EventPrefix + "Refused"
-	// EventRecovered says that a request was removed because the machine is healthy, and was not healthy, or is not known to have been
-	// healthy, at the time of the request (X16).
+	// EventRecovered says that a request for a power cycle was removed because the machine is healthy now. Only a request for a machine
+	// that was healthy then is carried out (X16).
 	EventRecovered = EventPrefix + "Recovered"
 	// EventServicing says that the host is being serviced, and that the deadlines of its cycle stand still (X18).
 	EventServicing = EventPrefix + "Servicing"

@@ -192,7 +192,7 @@ func kubectlPreserve(p *Pool) {
 	at := expiry.UTC().Format(time.RFC3339)
 	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("because the machine failed (cause auto). [T5]"), ContainSubstring("It is preserved until "+at), ContainSubstring("What is in the seed:")))
 	p.Expect(operator.does("explain", nodes[1])).To(And(ContainSubstring("Machine "+broken.Name+" is preserved. It is Failed:Preserved."),
-		ContainSubstring("has 1 place. Taken by "+broken.Name+". [P1]"), ContainSubstring("It is preserved until "+at), Not(ContainSubstring("What is not known"))))
+		ContainSubstring("has 1 place. Machines that take one: "+broken.Name+". [P1]"), ContainSubstring("It is preserved until "+at), Not(ContainSubstring("What is not known"))))
 	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("The machine failed: its node has taint"), ContainSubstring("The Events of the node: ")))
 	p.Expect(operator.does("drain-forecast", nodes[1])).To(ContainSubstring("What the drain of a failed machine"))
 
@@ -203,7 +203,7 @@ func kubectlPreserve(p *Pool) {
 	_, files = owner.gathers(nodes[1])
 	p.Expect(files["index.md"]).To(And(ContainSubstring("**tainted**"), ContainSubstring("**preserved**"), ContainSubstring("kubelet"), ContainSubstring(app.Name)))
 	bundle, files := operator.gathers(nodes[1])
-	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`It is preserved (cause "auto").`), ContainSubstring("**expires**")))
+	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring(`(cause "auto").`), ContainSubstring("**expires**")))
 	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)What could not be gathered.*kubelet.*What was redacted`))
 	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json"), HaveKey("manifest.json"), Not(HaveKey(HavePrefix("node/")))))
 	stranger := owner.as("--kubeconfig", os.DevNull)

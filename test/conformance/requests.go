@@ -60,7 +60,7 @@ func veto(p *Pool) {
 	p.preserved(machine, runningPreserved, "now")
 	p.annotateMachine(machine, prefix+"forbidden", "true")
 	p.ordinary(machine)
-	p.nodeEvent(machine, "MachinePreservationEnded", "operators forbid it")
+	p.nodeEvent(machine, "MachinePreservationEnded", "operators forbid preserving it")
 
 	p.annotateMachine(machine, prefix+"forbidden", nil)
 	p.withdraw(machine)

@@ -143,7 +143,7 @@ func (p *Pool) toldWhyGone(machine *machinev1alpha1.Machine) {
 	for _, name := range []string{node, machine.Name} {
 		p.Expect(owner.does("why", name)).To(And(
 			ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
-			ContainSubstring("It was not preserved because no place of its pool in its zone is free."),
+			ContainSubstring("It was not preserved because its pool has no free place in its zone."),
 			ContainSubstring("It was replaced at "), ContainSubstring("It is gone: node %q does not exist.", node)))
 	}
 }
@@ -165,7 +165,7 @@ func newFailure(p *Pool) {
 
 	p.fail(other, NodeCondition)
 	kept := p.preserved(other, failedPreserved, "auto")
-	p.event(last, "MachinePreservationEnded", "another machine failed for a new reason, and others show the same as this one")
+	p.event(last, "MachinePreservationEnded", "its place went to a machine that failed for another reason")
 	p.gone(last)
 	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
 	p.Expect(p.isPreserved(p, other, failedPreserved, "auto")).To(BeTemporally("==", kept))
@@ -201,7 +201,7 @@ func requestsCount(p *Pool) {
 	expiry := p.preserved(machines[0], failedPreserved, "when-failed")
 
 	p.fail(machines[1], NodeCondition)
-	p.event(machines[1], "MachinePreservationRefused", "the share of its MachineDeployment is used up")
+	p.event(machines[1], "MachinePreservationRefused", "its pool has no free place in its zone")
 	p.gone(machines[1])
 	p.Expect(p.isPreserved(p, machines[0], failedPreserved, "when-failed")).To(BeTemporally("==", expiry))
 }

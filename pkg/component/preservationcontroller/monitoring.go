@@ -186,8 +186,8 @@ func alerts() []monitoringv1.Rule {
 		alert("MachinePreservationErrors", operators, "1h",
 			`sum by (pool, kind) (increase(machine_preservation_errors_total[10m])) > 0`,
 			"Decisions on machines cannot be carried out.",
-			"Calls to {{ if eq $labels.kind \"node\" }}the shoot for nodes{{ else }}the seed for machines{{ end }} of worker pool "+
-				"{{ $labels.pool }} have failed for more than an hour, so that what was decided about these machines is not done. Other machines are not affected.",
+			"Decisions on machines of worker pool {{ $labels.pool }} have not been carried out for more than an hour, because calls to the API server of the "+
+				"{{ if eq $labels.kind \"node\" }}shoot{{ else }}seed{{ end }} fail. Other machines are not affected.",
 		),
 		// While the shoot's API server is away this is what is to be expected, and Gardener's own alert tells.
 		alert("MachinePreservationShootNotSynced", operators, "15m",
@@ -199,7 +199,7 @@ func alerts() []monitoringv1.Rule {
 		alert("MachinePreservationHoldLate", operators, "",
 			`increase(machine_preservation_hold_lead_seconds_bucket{`+tooLate+`}[1h]) > 0`,
 			"A failing machine was preserved too late.",
-			"A failing machine of worker pool {{ $labels.pool }} was held only after machine-controller-manager could already have terminated "+
+			"A failing machine of worker pool {{ $labels.pool }} was preserved only after machine-controller-manager could already have terminated "+
 				"it. The next failing machine may be lost.",
 		),
 		alert("MachinePreservationOverdue", operators, "5m",
@@ -232,7 +232,7 @@ func alerts() []monitoringv1.Rule {
 			`machine_preservation_node_maintenance_overdue == 1`,
 			"A node is not given back after its maintenance.",
 			"A NodeMaintenance has had node {{ $labels.node }} for longer than the maxNodeMaintenanceTime of the shoot, because its requestor has failed, an "+
-				"additional requestor has not released it, or it may not be deleted. The node takes a slot that other maintenances may wait for.",
+				"additional requestor still works on the node, or an annotation prevents the deletion of the NodeMaintenance. The node takes a slot that other maintenances may wait for.",
 		),
 		// By then, the machines are no longer preserved, unless the shoot says so.
 		alert("MachinePreservationMaintenanceUnfinished", everybody, "1d",
@@ -253,7 +253,7 @@ func alerts() []monitoringv1.Rule {
 		alert("MachinePreservationEvidenceFailed", operators, "15m",
 			`increase(machine_preservation_evidence_total{outcome="failed"}[10m]) > 0`,
 			"Evidence of failed machines cannot be stored.",
-			"Evidence of a failed machine has not been stored for more than 15 minutes. It is lost when the machine is gone. The Event "+
+			"For more than 15 minutes, evidence of a failed machine could not be stored. It is lost when the machine is gone. The Event "+
 				"EvidenceFailed of the Machine says why.",
 		),
 		// An increase is rarely a whole number.
@@ -272,8 +272,8 @@ func alerts() []monitoringv1.Rule {
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,
-			"A PodDisruptionBudget blocks the drain of a failed node.",
-			"Pods stay on {{ $value }} failed and preserved node(s) of worker pool {{ $labels.pool }}, because a PodDisruptionBudget "+
+			"A PodDisruptionBudget blocks the drain of a failed machine's node.",
+			"Pods stay on the nodes of {{ $value }} failed and preserved machine(s) of worker pool {{ $labels.pool }}, because a PodDisruptionBudget "+
 				"does not allow their eviction. The condition Preserved of the node(s) names the PodDisruptionBudget.",
 		),
 	}

@@ -41,11 +41,11 @@ const (
 )
 
 // ConditionPreservedMachinesKept is the condition of the Extension that tells whether preserved machines are about to be
-// deleted. None of the Shoot's conditions is about that: all nodes may be ready.
+// deleted. The Shoot's own conditions do not show that, because all its nodes may be ready.
 const ConditionPreservedMachinesKept gardencorev1beta1.ConditionType = "PreservedMachinesKept"
 
 // ConditionEvidenceKept is the condition of the Extension that tells whether the control plane has less evidence than its own budget allows,
-// because that of the seed is used up. The control plane is as healthy as before.
+// because the budget of the seed is used up. That does not affect the health of the control plane.
 const ConditionEvidenceKept gardencorev1beta1.ConditionType = "EvidenceKept"
 
 // AddOptions are options for AddToManager.

@@ -31,7 +31,7 @@ const (
 	// EventReasonInvalidConfiguration says that a provider configuration is not valid, and that all shares stay what they
 	// are.
 	EventReasonInvalidConfiguration = "InvalidConfiguration"
-	// EventReasonShareNotPlaced says that a MachineDeployment has no share, and what is missing.
+	// EventReasonShareNotPlaced says why a MachineDeployment has no share.
 	EventReasonShareNotPlaced = "ShareNotPlaced"
 
 	eventActionDistribute = "DistributeShares"

@@ -23,11 +23,11 @@ import (
 const (
 	// EventStrategyActed says which strategy dealt with which pods of a node.
 	EventStrategyActed = "DrainStrategyActed"
-	// EventStrategyFailed says with which pods of a node that was not possible, and why.
+	// EventStrategyFailed says which pods of a node a strategy could not deal with, and why.
 	EventStrategyFailed = "DrainStrategyFailed"
 	// EventPodsCameBack says whose pods came back after they were deleted by force.
 	EventPodsCameBack = "PodsCameBack"
-	// EventDrainTimedOut says that the drain of a node has failed, and which pods are left.
+	// EventDrainTimedOut says which pods are left when the drain of a node has failed.
 	EventDrainTimedOut = "DrainTimedOut"
 	// EventDeletedByForce is on a pod that was deleted without a grace period.
 	EventDeletedByForce = "DeletedByForce"

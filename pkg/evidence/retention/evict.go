@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EventEvicted is the reason of the Event on a ConfigMap with evidence that was deleted early, because there are too many, or too much.
+// EventEvicted says that a ConfigMap with evidence was deleted before it expired, because too much evidence is stored.
 const EventEvicted = "EvidenceEvicted"
 
 // EvictedNote is the note of that Event. It says how much a control plane may keep, and whether that is its cap.

@@ -41,11 +41,11 @@ import (
 
 // Reasons of the Events on Machines and ConfigMaps.
 const (
-	// EventStored says that all that was looked for is stored.
+	// EventStored says that the evidence is stored completely.
 	EventStored = "EvidenceStored"
-	// EventIncomplete says what could not be had, or for what there was no place. The rest is stored.
+	// EventIncomplete says what could not be read or did not fit into the evidence. The rest is stored.
 	EventIncomplete = "EvidenceIncomplete"
-	// EventFailed says why nothing could be stored. It is tried again.
+	// EventFailed says why no evidence could be stored. The preservation controller tries again.
 	EventFailed = "EvidenceFailed"
 
 	eventAction = "StoreEvidence"

@@ -101,7 +101,7 @@ func invalid(request preservation.Request, maxTimeout time.Duration) map[string]
 			v1alpha1.AnnotationPreserve, brief.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
-		notes[preservation.EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored because it is not valid. Valid is a duration from %s to %s, for example %q",
+		notes[preservation.EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored because it is not valid. A valid value is a duration from %s to %s, for example %q",
 			v1alpha1.AnnotationTimeout, brief.Cut(request.InvalidTimeout), v1alpha1.MinMachinePreserveTimeout, maxTimeout, "36h")
 	}
 	return notes

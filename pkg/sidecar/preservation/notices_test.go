@@ -20,7 +20,7 @@ var _ = Describe("Notices", func() {
 
 	const (
 		invalidRequest = ` Warning InvalidPreserveRequest: Annotation node.machine.sapcloud.io/preserve="yes" is ignored because it is not valid. Valid values: "now", "when-failed", "false" and "true"`
-		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored because it is not valid. Valid is a duration from 10s to 336h0m0s, for example "36h"`
+		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored because it is not valid. A valid value is a duration from 10s to 336h0m0s, for example "36h"`
 		refused        = ` Normal MachinePreservationRefused: Machine failed and is replaced because NoPlace`
 	)
 

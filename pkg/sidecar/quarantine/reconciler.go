@@ -45,7 +45,7 @@ const ControllerName = "quarantine"
 
 // Reasons of the Events on Machines.
 const (
-	// EventQuarantined says that no further machine gets the host.
+	// EventQuarantined says that no further machine gets the host, because too many machines have failed on it.
 	EventQuarantined = "HostQuarantined"
 	// EventNotQuarantined says why the host is not put into quarantine although enough machines have failed on it.
 	EventNotQuarantined = "HostNotQuarantined"

@@ -56,12 +56,12 @@ const (
 	// AnnotationForceDeletePodsWithVolumes on a MachineDeployment is "true" if pods with volumes may be deleted by force from nodes that do
 	// not answer (P7). It is absent otherwise.
 	AnnotationForceDeletePodsWithVolumes = annotationPrefix + "force-delete-pods-with-volumes"
-	// AnnotationPreferNewFailures on a MachineDeployment is "true" if machines that fail for a new reason get places before others (P15).
-	// It is absent otherwise.
+	// AnnotationPreferNewFailures on a MachineDeployment is "true" where a machine that fails for a reason that no preserved machine has
+	// takes the place of one whose reason another one has too (P15). It is absent otherwise.
 	AnnotationPreferNewFailures = annotationPrefix + "prefer-new-failures"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the extension has set the flag of this name.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
-	// AnnotationMaintenance on a Node requests to preserve its machine while somebody works on the node. Its value is since when, in
+	// AnnotationMaintenance on a Node has its machine preserved while somebody works on the node: it is the time when that began, in
 	// RFC 3339. The controller of node maintenances writes it (M12).
 	AnnotationMaintenance = annotationPrefix + "maintenance"
 	// AnnotationMaintenanceCordon on a Node says that a maintenance has cordoned it: the UID of the NodeMaintenance. It is not a taint,
@@ -75,12 +75,12 @@ const (
 	AnnotationExpiryTime = annotationPrefix + "expiry-time"
 	// AnnotationPhase on a preserved Machine is its phase and its sub-phase, for example "Failed:Preserved" (P11).
 	AnnotationPhase = annotationPrefix + "phase"
-	// AnnotationCause on a preserved Machine is what preserves it: one of the Cause constants (P11).
+	// AnnotationCause on a preserved Machine says why it is preserved (P11).
 	AnnotationCause = annotationPrefix + "cause"
 	// AnnotationPreservationRecord on a Machine is the rest of the state of its preservations, in JSON (P8).
 	AnnotationPreservationRecord = annotationPrefix + "preservation-record"
-	// AnnotationFailedSince on a Machine that is in Failed:Preserved, or about to be, is when the timeout began that the machine exceeds,
-	// in RFC 3339. For the health timeout, it is status.currentStatus.lastUpdateTime, which the release restores; otherwise the creation.
+	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when its health timeout or its creation timeout began, in
+	// RFC 3339: the status.currentStatus.lastUpdateTime, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationEvidence on a Machine in Failed:Preserved says which failure has its evidence stored, by its AnnotationFailedSince. Before
 	// that, it is EvidenceGathering and since when the evidence is being gathered, in RFC 3339.
@@ -102,13 +102,13 @@ var (
 
 // Reasons of ConditionPreserved.
 const (
-	// ReasonPreserved says that the machine has not failed: its node is protected and takes pods as usual.
+	// ReasonPreserved says that the machine has not failed: its node is protected, and takes new pods as before.
 	ReasonPreserved = "Preserved"
 	// ReasonDraining says that the pods of a failed machine's node are being evicted (P7).
 	ReasonDraining = "Draining"
 	// ReasonDrainBlocked says that evictions are refused, for example by a PodDisruptionBudget (P7).
 	ReasonDrainBlocked = "DrainBlocked"
-	// ReasonPodsKept says that only pods with volumes are left, which are not deleted while the node does not answer (P7).
+	// ReasonPodsKept says that only pods with volumes are left, which stay while the node does not answer (P7).
 	ReasonPodsKept = "PodsKept"
 	// ReasonDrained says that no pod is left to evict.
 	ReasonDrained = "Drained"
@@ -130,7 +130,7 @@ const (
 
 // Values of AnnotationCause.
 const (
-	// CauseAuto says that the machine is auto-preserved: it failed without a request, and a place was free (T5).
+	// CauseAuto says that the machine failed without a request, and a place was free (T5).
 	CauseAuto = "auto"
 	// CauseNow says that RequestNow is, or was, on the machine or its node (T1).
 	CauseNow = "now"

@@ -16,10 +16,10 @@ import (
 
 // Keys for power cycles that others define.
 const (
-	// AnnotationNeedsRemediation on a Machine requests a power cycle of its host, with any value. A health checker, a person, or the
-	// extension for pools with automatic power cycles sets it (X9).
+	// AnnotationNeedsRemediation on a Machine requests a power cycle of its host, whatever its value. A health checker sets it,
+	// or a person, or the preservation controller if the pool has powerCycle.automatic=true (X9).
 	AnnotationNeedsRemediation = "host.metal3.io/external-remediation"
-	// AnnotationReboot on a host requests that the host is off. When the annotation is removed, the host may be powered on.
+	// AnnotationReboot on a host requests that the host is off. When it is removed, the host may be powered on.
 	AnnotationReboot = "reboot.metal3.io/machine-remediation"
 )
 
@@ -32,7 +32,8 @@ const (
 	// AnnotationHostFailures on the object of a host that stays when its machine is deleted says when machines failed on the host, and when
 	// the host was put into quarantine. It is a Record of pkg/quarantine.
 	AnnotationHostFailures = annotationPrefix + "host-failures"
-	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, if operators allow that (X11).
+	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, where operators allow
+	// that (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"
 	// AnnotationPowerCyclePhase on a Machine is the current step of its power cycle: one of the PowerCycle phases (X12).
 	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
@@ -43,7 +44,7 @@ const (
 	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Without it, the hosts of its
 	// machines are not touched.
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
-	// AnnotationRemediation on a Machine requests to preserve it because of a power cycle, until the time that it names, in RFC 3339 (X10).
+	// AnnotationRemediation on a Machine has the machine preserved because of a power cycle, until that time, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
 	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin, until the time that it names, in RFC 3339. Operators
 	// limit how many cycles a seed may have at a time, and the extension grants them in turn (X8).
@@ -59,11 +60,11 @@ const (
 
 // Values of AnnotationPowerCyclePhase, and reasons of ConditionPowerCycle.
 const (
-	// PowerCycleWaiting says that a power cycle is requested and waits for something.
+	// PowerCycleWaiting says that a power cycle of the host was requested and cannot begin yet.
 	PowerCycleWaiting = "Waiting"
-	// PowerCyclePoweringOff says that the power-off of the host is requested.
+	// PowerCyclePoweringOff says that the host is requested to be off.
 	PowerCyclePoweringOff = "PoweringOff"
-	// PowerCycleMakingNodeSafe says that the host is off, and that the pods and volumes of its node are being released.
+	// PowerCycleMakingNodeSafe says that the host is off: the pods of its node are being deleted, and their volumes detached.
 	PowerCycleMakingNodeSafe = "MakingNodeSafe"
 	// PowerCyclePoweringOn says that the host may be on again.
 	PowerCyclePoweringOn = "PoweringOn"
@@ -71,12 +72,11 @@ const (
 	PowerCycleStarting = "Starting"
 	// PowerCycleSucceeded says that the node is back (X13).
 	PowerCycleSucceeded = "Succeeded"
-	// PowerCycleFailed says that a deadline has passed (X5), that the machine now has another host than the one that was switched off,
-	// that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not be off again
-	// now.
+	// PowerCycleFailed says that the power cycle has failed: a deadline passed (X5), the machine got another host, its control plane
+	// was restored elsewhere meanwhile, or somebody else powered the host on when it must not be powered off again.
 	PowerCycleFailed = "Failed"
-	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn or the machine recovered before the power-off was
-	// requested, the machine must not be preserved or is being deleted, or hosts are not power-cycled any more.
+	// PowerCycleCancelled says that the power cycle was stopped: the request was withdrawn or the machine recovered before the host
+	// was requested to be off, the machine must not be preserved any more or is being deleted, or hosts are no longer power-cycled.
 	PowerCycleCancelled = "Cancelled"
 )
 

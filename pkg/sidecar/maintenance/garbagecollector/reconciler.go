@@ -29,7 +29,7 @@ import (
 const (
 	// EventGarbageCollected says that a NodeMaintenance was deleted, because nobody had done so for too long.
 	EventGarbageCollected = "MaintenanceGarbageCollected"
-	// EventEnded says that a NodeMaintenance that was deleted waits for nobody any more, and for whom it did.
+	// EventEnded says for whom a NodeMaintenance that was deleted had waited too long, so that its node is given back.
 	EventEnded = "MaintenanceEnded"
 )
 

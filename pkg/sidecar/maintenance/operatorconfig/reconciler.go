@@ -23,7 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 )
 
-// EventNotUsed says that limits do not count, and why.
+// EventNotUsed says why limits do not apply.
 const EventNotUsed = "MaintenanceConfigNotUsed"
 
 // Reconciler looks at one MaintenanceOperatorConfig at a time: when it changes.
