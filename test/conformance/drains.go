@@ -259,7 +259,7 @@ func (p *Pool) acted(machine *machinev1alpha1.Machine, strategy string, at time.
 	p.t.Helper()
 	var events []eventsv1.Event
 	p.eventually(func(g Gomega) { // Events are told beside what is done
-		events = p.strategiesOf(machine, fmt.Sprintf("Strategy %q", strategy))
+		events = p.strategiesOf(machine, fmt.Sprintf("Drain strategy %q", strategy))
 		g.Expect(events).NotTo(BeEmpty(), strategy)
 	})
 	p.t.Logf("Machine %s: %s after the deadline: %s", machine.Name, events[0].EventTime.Sub(at).Round(time.Millisecond), events[0].Note)

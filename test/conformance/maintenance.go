@@ -192,7 +192,7 @@ func forgottenMaintenance(p *Pool) {
 	})
 	p.ended(forgotten)
 	p.Expect(time.Now()).To(BeTemporally("<", due.Add(shortly)))
-	p.waitForEvent(p.Shoot, forgotten.Namespace, forgotten.Name, garbagecollector.EventGarbageCollected, "because it was Ready since")
+	p.waitForEvent(p.Shoot, forgotten.Namespace, forgotten.Name, garbagecollector.EventGarbageCollected, "because it was in phase Ready since")
 	p.untouched(machines[0])
 	p.consistently(shortly, func(g Gomega) { g.Expect(p.phaseOf(g, ignored)).To(Equal(maintenancev1alpha1.PhaseReady)) })
 	p.giveBack(ignored)

@@ -7,11 +7,11 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -86,6 +86,9 @@ func (a action) deadline() time.Duration {
 	return drainTimeout
 }
 
+// acted finds in the note of an Event which strategy acted, and how long after the begin of the drain.
+var acted = regexp.MustCompile(`^Drain strategy "(.+?)" .+ (\S+) after machine-controller-manager began`)
+
 // strategiesThatActed returns by the pods, as namespace and name, which strategies have told of them first.
 func (l *life) strategiesThatActed() map[string]action {
 	list, actions := &eventsv1.EventList{}, map[string]action{}
@@ -94,12 +97,11 @@ func (l *life) strategiesThatActed() map[string]action {
 		if event.Reason != "DrainStrategyActed" {
 			continue
 		}
-		var strategy, after string
-		_, err := fmt.Sscanf(event.Note, "Strategy %q, %s after", &strategy, &after)
+		note := acted.FindStringSubmatch(event.Note)
+		l.Expect(note).To(HaveLen(3), event.Note)
+		after, err := time.ParseDuration(note[2])
 		l.Expect(err).NotTo(HaveOccurred(), event.Note)
-		a := action{strategy: strategy, machine: strings.TrimPrefix(event.Regarding.Name, "machine-")}
-		a.after, err = time.ParseDuration(after)
-		l.Expect(err).NotTo(HaveOccurred(), event.Note)
+		a := action{strategy: note[1], machine: strings.TrimPrefix(event.Regarding.Name, "machine-"), after: after}
 		for _, word := range strings.FieldsFunc(event.Note, func(r rune) bool { return strings.ContainsRune(" ,;.", r) }) {
 			if known, ok := actions[word]; strings.HasPrefix(word, metav1.NamespaceDefault+"/") && (!ok || a.after < known.after) {
 				actions[word] = a
