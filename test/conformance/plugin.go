@@ -183,7 +183,7 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(owner.does("list")).To(And(ContainSubstring("\x1b[1mPOOL "),
 		MatchRegexp(row(p.name, zone, nodes[0], "Running:Preserved", "now", "-", `6h\d+m`, "shoot user")),
 		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto")),
-		MatchRegexp(row(p.name, zone, `\?`, "1", `\?`)), ContainSubstring("only known in the seed")))
+		MatchRegexp(row(p.name, zone, `\?`, "1", `\?`)), ContainSubstring("Only the seed knows how many places there are")))
 	p.Expect(operator.does("list", "-o", "wide")).To(And(
 		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto", `\w+`, `\S+`, "nobody", regexp.QuoteMeta(expiry.UTC().Format(time.RFC3339)), broken.Name)),
 		MatchRegexp(row(p.name, zone, "1", "1", "0"))))
