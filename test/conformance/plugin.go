@@ -190,7 +190,7 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(viewer.does("list", nodes[1])).To(MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved")))
 
 	at := expiry.UTC().Format(time.RFC3339)
-	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("because the machine failed (cause auto). [T5]"), ContainSubstring("It is preserved until "+at), ContainSubstring("What is in the seed:")))
+	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("because the machine failed (cause auto). [T5]"), ContainSubstring("It is preserved until "+at), ContainSubstring("What only the seed knows:")))
 	p.Expect(operator.does("explain", nodes[1])).To(And(ContainSubstring("Machine "+broken.Name+" is preserved. It is Failed:Preserved."),
 		ContainSubstring("has 1 place. Machines that take one: "+broken.Name+". [P1]"), ContainSubstring("It is preserved until "+at), Not(ContainSubstring("What is not known"))))
 	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("The machine failed: its node has taint"), ContainSubstring("The Events of the node: ")))
