@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -203,9 +204,14 @@ func (r *task) restsOnCache() bool {
 		slices.ContainsFunc(r.steps, preservation.Changes)
 }
 
-// isRecorded says that the machine has a record, whatever the cache knows.
+// isRecorded says that the machine has a record, whatever the cache knows. The writes go on from what was decided on: what locks them is that
+// the machine has not changed since.
 func (r *task) isRecorded(ctx context.Context) bool {
-	return r.writes.Read(ctx, r.SourceReader, r.decision.Machine) && preservation.ReadRecord(r.machine()) != nil
+	machine := &machinev1alpha1.Machine{}
+	r.writes.Fail(r.decision.Machine, executor.Call(ctx, confirmTimeout, func(ctx context.Context) error {
+		return r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.decision.Machine), machine)
+	}))
+	return machine.UID == r.uid() && preservation.ReadRecord(machine) != nil
 }
 
 // readNode reads the node as it is now. The cache may not know yet what the task before has put there.
