@@ -8,6 +8,8 @@ import (
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,3 +42,11 @@ func (f *Flags) EnvironmentOf(ctx context.Context, seed, shoot client.WithWatch)
 func (r *Report) Record(scenario string, outcome Outcome, reason string, rules ...string) {
 	r.results = append(r.results, result{scenario, rules, outcome, reason})
 }
+
+// Failing returns gomega for a test whose failures the report takes down.
+func (r *Report) Failing(t types.GomegaTestingT, name string) *gomega.WithT {
+	return gomega.NewWithT(failing{t, name, r})
+}
+
+// Reason returns why the test with the name failed.
+func (r *Report) Reason(name string) string { return r.reasons[name] }

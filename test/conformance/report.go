@@ -8,11 +8,19 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/onsi/gomega/types"
 )
+
+// maxFailure is how much of a failure's message the report repeats, in bytes.
+const maxFailure = 1200
 
 // Outcome is how a scenario came out, or a rule.
 type Outcome string
@@ -35,7 +43,7 @@ type Report struct {
 
 	mutex   sync.Mutex
 	results []result
-	// reasons are why scenarios are not applicable, by the names of their tests.
+	// reasons are why scenarios are not applicable or failed, by the names of their tests.
 	reasons map[string]string
 }
 
@@ -65,14 +73,55 @@ func (r *Report) Run(t *testing.T, scenario string, rules []string, run func(t *
 	})
 }
 
+// failing is a test of gomega's that has the report take down how a scenario failed: the output of a scenario is far from its
+// outcome where many run at the same time.
+type failing struct {
+	types.GomegaTestingT
+	name   string
+	report *Report
+}
+
+// Fatalf takes down the message and where it came from, and ends the scenario.
+func (f failing) Fatalf(format string, args ...any) {
+	f.Helper()
+	message := strings.TrimSpace(fmt.Sprintf(format, args...))
+	f.report.mutex.Lock()
+	f.report.because(f.name, calledFrom()+": "+strings.ToValidUTF8(message[:min(len(message), maxFailure)], string(utf8.RuneError)))
+	f.report.mutex.Unlock()
+	f.GomegaTestingT.Fatalf(format, args...)
+}
+
+// calledFrom returns the lines of this package that are being executed, the scenario's first.
+func calledFrom() string {
+	var (
+		callers = make([]uintptr, 50)
+		lines   []string
+	)
+	for frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)]); ; {
+		frame, more := frames.Next()
+		if file := filepath.Base(frame.File); strings.Contains(frame.File, "/test/conformance/") && file != "run.go" && file != "report.go" {
+			lines = append(lines, fmt.Sprintf("%s:%d", file, frame.Line))
+		}
+		if !more {
+			slices.Reverse(lines)
+			return strings.Join(lines, " > ")
+		}
+	}
+}
+
+// because takes down the reason of the outcome of the test with the name. The caller holds the mutex.
+func (r *Report) because(name, reason string) {
+	if r.reasons == nil {
+		r.reasons = map[string]string{}
+	}
+	r.reasons[name] = reason
+}
+
 // NotApplicable ends the scenario of the test: it cannot be tried here, for a reason.
 func (r *Report) NotApplicable(t *testing.T, reason string) {
 	t.Helper()
 	r.mutex.Lock()
-	if r.reasons == nil {
-		r.reasons = map[string]string{}
-	}
-	r.reasons[t.Name()] = reason
+	r.because(t.Name(), reason)
 	r.mutex.Unlock()
 	t.Skip("Not applicable: " + reason)
 }
@@ -116,10 +165,16 @@ func (r *Report) Markdown() string {
 	if others := r.of(""); len(others) > 0 {
 		fmt.Fprintf(&out, "\nBeside the rules: %s.\n", describe(others))
 	}
-	if reasons := r.inapplicable(); len(reasons) > 0 {
+	if reasons := r.reasonsOf(NotApplicable); len(reasons) > 0 {
 		fmt.Fprintf(&out, "\nNot applicable are:\n\n")
 		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 			fmt.Fprintf(&out, "- %s: %s.\n", strings.Join(slices.Sorted(slices.Values(reasons[reason])), ", "), reason)
+		}
+	}
+	if reasons := r.reasonsOf(Failed); len(reasons) > 0 {
+		fmt.Fprintf(&out, "\nFailed are:\n")
+		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+			fmt.Fprintf(&out, "\n- %s: %s\n", strings.Join(slices.Sorted(slices.Values(reasons[reason])), ", "), strings.ReplaceAll(cmp.Or(reason, "its output says why"), "\n", "\n  "))
 		}
 	}
 	return out.String()
@@ -139,13 +194,13 @@ func (r *Report) of(rule string) []result {
 	return results
 }
 
-// inapplicable returns the scenarios that could not be tried by the reason.
-func (r *Report) inapplicable() map[string][]string {
+// reasonsOf returns the scenarios of an outcome by its reason.
+func (r *Report) reasonsOf(outcome Outcome) map[string][]string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	reasons := map[string][]string{}
 	for _, result := range r.results {
-		if result.outcome == NotApplicable {
+		if result.outcome == outcome {
 			reasons[result.reason] = append(reasons[result.reason], result.scenario)
 		}
 	}

@@ -71,7 +71,18 @@ var _ = Describe("Report", func() {
 				"Beside the rules: provider (passed).",
 				"- joins-late, never-joined: machines join.",
 			))
-			Expect(lines).To(HaveLen(6 + len(conformance.Rules()) + 7))
+			Expect(lines).To(HaveLen(6 + len(conformance.Rules()) + 11))
+			Expect(lines[len(lines)-5:]).To(Equal([]string{"", "Failed are:", "", "- first: its output says why", ""}))
+		})
+
+		It("should end with what failed, and where", func() {
+			report, t := &conformance.Report{}, &quiet{}
+			g := report.Failing(t, "parent/broken")
+			fail := func() { g.Expect(strings.Repeat("é", 100)).To(BeEmpty()) }
+			fail()
+			Expect(t.failures).To(Equal(1))
+			report.Record("broken", conformance.Failed, report.Reason("parent/broken"))
+			Expect(report.Markdown()).To(MatchRegexp(`\nFailed are:\n\n- broken: report_test.go:\d+ > report_test.go:\d+: Expected\n      <string>: é+\n  to be empty\n$`))
 		})
 	})
 
@@ -96,3 +107,9 @@ var _ = Describe("Report", func() {
 		Expect(slices.Compact(slices.Clone(names))).To(Equal(names))
 	})
 })
+
+// quiet is a test that goes on when it has failed.
+type quiet struct{ failures int }
+
+func (*quiet) Helper()                 {}
+func (q *quiet) Fatalf(string, ...any) { q.failures++ }

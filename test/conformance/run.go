@@ -112,7 +112,7 @@ func (s *shoot) try(ctx context.Context, t *testing.T, report *Report, scenario 
 		}
 	}
 	started := time.Now()
-	p := &Pool{shoot: s, WithT: NewWithT(t), t: t, ctx: ctx, report: report, name: name, scenario: scenario.Name, settings: s.defaults}
+	p := &Pool{shoot: s, WithT: NewWithT(failing{t, t.Name(), report}), t: t, ctx: ctx, report: report, name: name, scenario: scenario.Name, settings: s.defaults}
 	defer p.heal()
 	p.prepare(scenario.Share)
 	t.Logf("Pool %s: MachineDeployment %s was ready after %s", name, p.deploymentName, time.Since(started).Round(time.Second))

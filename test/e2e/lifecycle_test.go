@@ -17,13 +17,18 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
@@ -63,6 +68,7 @@ func runLifecycle(t *testing.T, generation string) {
 	}
 	t.Run("P9: without access", whole((*life).withoutAccess))
 	t.Run("P10, X15: disabled", whole((*life).disable))
+	t.Run("without failure history", whole((*life).withoutFailures))
 	t.Run("P4: hibernation", whole((*life).hibernate))
 }
 
@@ -176,6 +182,62 @@ func (l *life) disable() {
 	l.eventually(func(g Gomega) {
 		g.Expect(l.fresh(g, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPhase, runningPreserved))
 	})
+}
+
+// withoutFailures has a machine fail while the Shoot has the failure history switched off, and another one once it is on again. The
+// audit log says what the sidecar has asked for meanwhile.
+func (l *life) withoutFailures() {
+	l.apply(editConfig(l.WithT, l.shoot.DeepCopy(), func(config *v1alpha1.MachinePreservationConfig) {
+		config.Failures = &v1alpha1.Failures{Enabled: new(false)}
+	}))
+	l.eventually(func(g Gomega) { g.Expect(l.servesFailures(g)).To(BeFalse()) })
+	clusterRole := &rbacv1.ClusterRole{}
+	l.Expect(l.Shoot.Get(l.ctx, client.ObjectKey{Name: "extensions.gardener.cloud:extension-machine-preservation:" + preservationcontroller.Name}, clusterRole)).To(Succeed())
+	l.Expect(clusterRole.Rules).NotTo(ContainElement(HaveField("Resources", ContainElement(machinefailures.Resource))))
+
+	started := time.Now()
+	l.failAndGo(l.machineOf(otherPool))
+	l.Expect(l.askedForFailures(started)).To(BeEmpty())
+
+	l.apply(l.shoot)
+	l.eventually(func(g Gomega) { g.Expect(l.servesFailures(g)).To(BeTrue()) })
+	started = time.Now()
+	l.failAndGo(l.machineOf(otherPool))
+	l.eventually(func(g Gomega) { g.Expect(l.askedForFailures(started)).To(HaveKey("create")) })
+	l.t.Logf("With the failure history switched on again, the sidecar asked for MachineFailures: %v", l.askedForFailures(started))
+}
+
+// failAndGo has a machine fail that nothing keeps, and waits until it is gone.
+func (l *life) failAndGo(machine *machinev1alpha1.Machine) {
+	l.t.Helper()
+	l.t.Logf("Machine %s fails", machine.Name)
+	l.Expect(l.Inject(l.ctx, machine, conformance.KubeletDead)).To(Succeed())
+	l.eventually(func(g Gomega) {
+		g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(machine), &machinev1alpha1.Machine{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+}
+
+// servesFailures says whether the shoot has the API of MachineFailures.
+func (l *life) servesFailures(g Gomega) bool {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(failuresv1alpha1.SchemeGroupVersion.WithKind("MachineFailureList"))
+	err := l.Shoot.List(l.ctx, list)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return false
+	}
+	g.Expect(err).NotTo(HaveOccurred())
+	return true
+}
+
+// askedForFailures returns how often the sidecar has asked the shoot for MachineFailures since then, by the verbs, refused or not.
+func (l *life) askedForFailures(since time.Time) map[string]int {
+	verbs := map[string]int{}
+	for event := range l.audited(l.landscape.Shoot.AuditLog) {
+		if event.ObjectRef.Resource == machinefailures.Resource && event.RequestReceivedTimestamp.After(since) && strings.HasPrefix(event.UserAgent, preservationcontroller.Name+"/") {
+			verbs[event.Verb]++
+		}
+	}
+	return verbs
 }
 
 // hibernate hibernates the Shoot while a failed and a running machine are preserved, and wakes it up.

@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func runLong(t *testing.T, generation string) {
 	l := startLandscape(t, "long-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 	long := func(s conformance.Scenario) bool { return s.Long }
 	scenarios := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return !long(s) })
-	pools := slices.Concat(scenarios, []conformance.Scenario{{Name: inPlacePool, Share: 1}, {Name: inPlaceManualPool, Share: 1}})
+	pools := slices.Concat(scenarios, []conformance.Scenario{{Name: inPlacePool, Share: 1}, {Name: inPlaceManualPool, Share: 1}, {Name: otherPool}})
 	shoot := withPowerCycles(g, shootFor(g, pools))
 	environment := environmentOf(g, l)
 	environment.Select = long
@@ -61,6 +62,7 @@ func runLong(t *testing.T, generation string) {
 		case inPlaceManualPool:
 			worker.UpdateStrategy = new(gardencorev1beta1.ManualInPlaceUpdate)
 			worker.MachineControllerManagerSettings.DisableHealthTimeout = new(false)
+		case otherPool:
 		default:
 			environment.Pools = append(environment.Pools, worker.Name)
 		}
@@ -68,15 +70,35 @@ func runLong(t *testing.T, generation string) {
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 
+	lifeOf := func(t *testing.T) *life {
+		return &life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shoot}
+	}
+	whole := lifeOf(t)
+	gone := whole.machineOf(otherPool)
+	whole.failAndGo(gone)
+	goneSince := time.Now()
+
 	report := conformance.Run(ctx, t, environment)
 	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
-	inPlace := func(do func(*life)) func(*testing.T) {
-		return func(t *testing.T) {
-			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shoot})
-		}
+	report.Run(t, "in-place-manual", []string{"D1", "D5", "P3"}, func(t *testing.T) { lifeOf(t).failInManualUpdate() })
+	report.Run(t, "in-place-never-joined", []string{"H2"}, func(t *testing.T) { lifeOf(t).neverJoinInPlace() })
+	report.Run(t, "gone-for-an-hour", nil, func(t *testing.T) { lifeOf(t).toldOfGone(gone, goneSince.Add(time.Hour)) })
+}
+
+// toldOfGone: at the time, the kubeconfig of the shoot is all that is needed to be told why a machine failed that was not kept, and
+// that is gone with its node.
+func (l *life) toldOfGone(machine *machinev1alpha1.Machine, at time.Time) {
+	time.Sleep(time.Until(at))
+	node := machine.Labels[machinev1alpha1.NodeLabelKey]
+	for _, name := range []string{node, machine.Name} {
+		output, err := exec.CommandContext(l.ctx, l.Plugin.Binary, "why", name, "--kubeconfig="+l.Plugin.ShootKubeconfig).CombinedOutput()
+		l.t.Logf("kubectl preserve why %s:\n%s", name, output)
+		l.Expect(err).NotTo(HaveOccurred())
+		l.Expect(string(output)).To(And(
+			ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
+			ContainSubstring("It was not preserved because "+preservation.WhyNoShare.Text+"."),
+			ContainSubstring("It was replaced at "), ContainSubstring("It is gone: node %q does not exist.", node)))
 	}
-	report.Run(t, "in-place-manual", []string{"D1", "D5", "P3"}, inPlace((*life).failInManualUpdate))
-	report.Run(t, "in-place-never-joined", []string{"H2"}, inPlace((*life).neverJoinInPlace))
 }
 
 // failInManualUpdate has a machine fail while the MachineDeployment has machines in two MachineSets, which it has for as long

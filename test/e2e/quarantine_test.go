@@ -13,13 +13,11 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
-	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/ironcore"
 )
@@ -130,16 +128,6 @@ func (q *quarantined) holder(machines []machinev1alpha1.Machine) *machinev1alpha
 		}
 	}
 	return nil
-}
-
-// failAndGo has a machine fail, which is not kept, and waits until it is gone.
-func (l *life) failAndGo(machine *machinev1alpha1.Machine) {
-	l.t.Helper()
-	l.t.Logf("Machine %s on Server %s fails", machine.Name, l.serverOf(l, machine))
-	l.Expect(l.Inject(l.ctx, machine, conformance.KubeletDead)).To(Succeed())
-	l.eventually(func(g Gomega) {
-		g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(machine), &machinev1alpha1.Machine{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	})
 }
 
 // serverOf returns the Server that the claim of a machine is bound to.
