@@ -200,7 +200,8 @@ func stuckPowerCycles(p *Pool) {
 		if stuck.goes {
 			kept := p.deletedAt(stuck.machine).Sub(p.failedAt(stuck.machine))
 			p.t.Logf("Machine %s: kept for %s after its power cycle failed", stuck.machine.Name, kept.Round(time.Second))
-			p.Expect(kept).To(BeNumerically(">=", p.settings.Health-time.Second))
+			// The Event comes after the write that it tells of, late on a busy machine, and a deletion's time has no fractions of seconds.
+			p.Expect(kept).To(BeNumerically(">=", p.settings.Health-5*time.Second))
 		}
 	}
 	for _, machine := range []*machinev1alpha1.Machine{neverOff, neverWasOff} {
