@@ -132,6 +132,8 @@ var _ = Describe("judges", func() {
 		Entry("one that has recovered", kept(RunningPreserved, "auto"), false),
 		Entry("one that a person keeps", kept(FailedPreserved, "when-failed"), false),
 		Entry("one that a person keeps, with what is left of a place", kept(FailedPreserved, "when-failed", "auto"), false),
+		Entry("one that a person has kept until now, with what is left of a place", until(ago(time.Minute-1), "when-failed", kept(FailedPreserved, "when-failed", "auto")), false),
+		Entry("one that a person has kept, and that was not released", until(ago(time.Minute), "when-failed", kept(FailedPreserved, "when-failed", "auto")), true),
 		Entry("one that a person keeps, with a place", func() Machine { m := kept(FailedPreserved, "when-failed", "auto"); m.Placed = true; return m }(), true),
 		Entry("one that somebody works on beside that", kept(FailedPreserved, "auto", "remediation"), true),
 		Entry("one that had its time, and that somebody works on", func() Machine { m := kept(FailedPreserved, "auto", "remediation"); m.Claims["auto"] = now; return m }(), false),
@@ -218,3 +220,9 @@ var _ = Describe("judges", func() {
 		})
 	})
 })
+
+// until returns the machine with another end of a claim.
+func until(at time.Time, cause string, m Machine) Machine {
+	m.Claims[cause] = at
+	return m
+}

@@ -35,6 +35,9 @@ const (
 	RunningPreserved = "Running:Preserved"
 )
 
+// releaseTime is more than it takes until a machine is released that nothing keeps any more, also when the sidecar has to start first.
+const releaseTime = time.Minute
+
 // Machine is what a Machine says about itself.
 type Machine struct {
 	// Status is the phase that machine-controller-manager gives it.
@@ -150,9 +153,10 @@ func (m Machine) IsAsked() bool {
 func (m Machine) IsFailing() bool { return m.Kept && (m.Failing || m.Phase == FailedPreserved) }
 
 // UsesShare says that the machine failed, or is about to, and has a place of the share. What a person keeps that failed again without a
-// place has what is left of an earlier claim of the share, and what somebody works on one that has ended.
+// place has what is left of an earlier claim of the share until it is released, shortly after the person's claim has ended. What
+// somebody works on has a claim of the share that has ended.
 func (m Machine) UsesShare(now time.Time) bool {
-	asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return m.Claims[cause].After(now) })
+	asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return m.Claims[cause].After(now.Add(-releaseTime)) })
 	return m.Kept && m.IsAuto(now) && (m.Placed || !asked) && (m.Phase == "" || m.Phase == FailedPreserved)
 }
 
