@@ -204,10 +204,7 @@ func (e *explanation) explainMachine() {
 	e.share(d, told)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
-		if !e.released(d) {
-			e.drain(e.node, d.Target, &timeouts.Drain)
-		}
-		e.worked(e.node)
+		e.nodeShows(d, &timeouts.Drain)
 	}
 	e.dryRun(d.Machine)
 	e.told(d.Machine)
@@ -377,6 +374,17 @@ func places(n int32) string {
 	return fmt.Sprintf("%d places", n)
 }
 
+// nodeShows says what the node shows to everybody. Timeout is that of its drain, nil if it is not known.
+func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration) {
+	if !e.released(d) { // else the node is about to change
+		if _, tainted := preservation.TaintedSince(e.node); tainted {
+			e.say(Why, preservation.RuleFail, "Its node has taint %s because the machine failed, and takes no new pods.", v1alpha1.TaintPreserved)
+		}
+		e.drain(e.node, d.Target, timeout)
+	}
+	e.worked(e.node)
+}
+
 // drain says what the drain of a node waits for. Target is nil if the machine is not known, or not preserved.
 func (e *explanation) drain(node *corev1.Node, target *preservation.Record, timeout *time.Duration) {
 	c := preservation.PreservedCondition(node)
@@ -435,6 +443,9 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 
 // worked says who works on a node.
 func (e *explanation) worked(node *corev1.Node) {
+	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
+		e.say(Why, preservation.RuleMaintenance, "Its node has been under maintenance since %s.", printable(since))
+	}
 	for _, nm := range e.snapshot.Shoot.Maintenances {
 		if nm.Spec.NodeName != node.Name {
 			continue

@@ -6,6 +6,7 @@ package explain_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -200,6 +201,15 @@ var situations = map[string]situation{
 	"no-share":  {machine: failed, node: deadly, deployment: []DeploymentOption{Share("0")}},
 }
 
+// onlySeed matches sentences of what only the seed knows, and those that the shoot alone leads to instead.
+var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
+	"Machine m (failed and )?is .*", "The machine of node m is .*", "What only the seed knows: .*", "MachineDeployment pool-z1 has .*", "It failed at .*",
+	"Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
+	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
+	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
+	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",
+}, "|") + ")$")
+
 var _ = Describe("Explain", func() {
 	for name, s := range situations {
 		for holder, h := range map[string]preservation.Holder{"health-timer": preservation.HealthTimer{}, "preserve-expiry": preservation.PreserveExpiry{}} {
@@ -257,6 +267,48 @@ var _ = Describe("Explain", func() {
 			golden.Expect(name+"-shoot.txt", Text(sentences))
 		})
 	}
+
+	for name, s := range situations {
+		if s.noNode || name == "old-sidecar" { // there the node and the machine tell of different causes
+			continue
+		}
+		It("should say the same to operators and to the shoot's own people of what both know: "+name, func() {
+			seed, shoot := s.snapshot("health-timer"), s.snapshot("health-timer")
+			shoot.Seed = nil
+			var views [2][]Sentence
+			for i, snapshot := range []*observed.Snapshot{seed, shoot} {
+				var err error
+				views[i], err = Explain(snapshot, "m", now)
+				Expect(err).NotTo(HaveOccurred())
+			}
+			for i, view := range views {
+				for _, sentence := range view {
+					if sentence.Topic != Change && !onlySeed.MatchString(sentence.Text) {
+						Expect(views[1-i]).To(ContainElement(sentence))
+					}
+				}
+			}
+		})
+	}
+
+	It("should say the same of a machine whose node has another name, whichever is named", func() {
+		for name, s := range situations {
+			if s.noNode {
+				continue
+			}
+			var views [2][]Sentence
+			for i, called := range []string{"m", "ip-1"} {
+				snapshot := s.snapshot("health-timer")
+				snapshot.Seed.Machine("m").Labels["node"] = "ip-1"
+				snapshot.Shoot.Node("m").Name = "ip-1"
+				var err error
+				views[i], err = Explain(snapshot, called, now)
+				Expect(err).NotTo(HaveOccurred())
+			}
+			Expect(views[0]).To(Equal(views[1]), name)
+			Expect(Text(views[0])).NotTo(MatchRegexp(`preserve (now|when-failed|forbid) m |node m `), "the commands name the node")
+		}
+	})
 
 	It("M12: should know a machine as kept that somebody works on, though its node has no condition as nothing has failed", func() {
 		s := &observed.Snapshot{Time: now}

@@ -6,6 +6,7 @@ package explain_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,6 +162,15 @@ var _ = Describe("The page on a failure", func() {
 		Expect(page(ledger, thereNow(*node), "m")).To(And(ContainSubstring("another machine has its name or its node's name: 'kubectl preserve explain ip-1'"), Not(ContainSubstring("Node ip-1 exists"))))
 		ledger.Entries[0].Status.Outcome = failuresv1alpha1.OutcomeRecovered
 		Expect(page(ledger, thereNow(*node), "ip-1")).To(ContainSubstring("Node ip-1 exists."))
+
+		By("saying the same to operators")
+		ledger.Entries[0].Status.Outcome = failuresv1alpha1.OutcomeReplaced
+		other := thereNow(*node)
+		alone := page(ledger, other, "m")
+		other.Seed = situation{}.known().Seed
+		other.Seed.Machines = slices.DeleteFunc(other.Seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == "m" })
+		other.Seed.Machine("other").Labels["node"] = "ip-1"
+		Expect(page(ledger, other, "m")).To(Equal(alone))
 
 		known := situation{}.known()
 		ledger.Entries[0].Spec.Machine, ledger.Entries[0].Spec.Node = "former", "m"

@@ -306,9 +306,12 @@ func (p *Page) before(ledger Ledger) {
 func (p *Page) now(node string) (bool, error) {
 	name := node
 	var machine *machinev1alpha1.Machine
-	if p.known.Seed != nil {
-		if name, machine = p.Name, p.known.Seed.Machine(p.Name); machine != nil {
-			node = machine.Labels[machinev1alpha1.NodeLabelKey]
+	if seed := p.known.Seed; seed != nil {
+		if machine = seed.Machine(p.Name); machine == nil {
+			machine = seed.Machine(node) // another one may have its node's name
+		}
+		if machine != nil {
+			name, node = machine.Name, machine.Labels[machinev1alpha1.NodeLabelKey]
 		}
 	}
 	sentences, err := Explain(p.known, name, p.Time.Time)
@@ -326,7 +329,7 @@ func (p *Page) now(node string) (bool, error) {
 		p.say(topicNow, "It is gone: %s.", err)
 		return false, nil
 	case p.isAnother(found, machine):
-		p.say(topicNow, "The machine is gone, and another machine has its name or its node's name: 'kubectl preserve explain %s' explains that one.", word(name, "NODE"))
+		p.say(topicNow, "The machine is gone, and another machine has its name or its node's name: 'kubectl preserve explain %s' explains that one.", word(cmp.Or(node, name), "NODE"))
 		return false, nil
 	}
 	if found != nil {

@@ -37,9 +37,6 @@ func (e *explanation) explainNode() {
 		e.say(Why, e.ruleOf(d), "The machine of node %s is being released because %s. Condition %s is still True.", node.Name, d.Why.Text, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue:
 		e.say(Why, "P11", "The machine of node %s is preserved: condition %s is True.", node.Name, v1alpha1.ConditionPreserved)
-		if _, tainted := preservation.TaintedSince(node); tainted {
-			e.say(Why, preservation.RuleFail, "The machine failed: its node has taint %s and takes no new pods.", v1alpha1.TaintPreserved)
-		}
 		told := preservation.ReadCondition(c)
 		if told.Cause != "" {
 			e.say(Why, told.Why.Rule, "It is preserved because %s (cause %s).", told.Why.Text, told.Cause)
@@ -56,13 +53,7 @@ func (e *explanation) explainNode() {
 		e.justNow(e.ruleOf(d), d)
 	}
 	e.requests(d.Request, nil)
-	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
-		e.say(Why, preservation.RuleMaintenance, "Its node has been under maintenance since %s.", printable(since))
-	}
-	if !e.released(d) {
-		e.drain(node, d.Target, nil)
-	}
-	e.worked(node)
+	e.nodeShows(d, nil)
 	e.dryRun(nil)
 	e.told(nil)
 	switch {

@@ -226,9 +226,10 @@ func (e *explanation) changes() {
 
 // requestChanges says what each request would do.
 func (e *explanation) requestChanges(d preservation.Decision, with func(how string, edit func(*world))) {
-	object := "node " + e.name
-	if e.node == nil {
-		object = fmt.Sprintf("machine -n %s %s", d.Machine.Namespace, d.Machine.Name)
+	object, node := fmt.Sprintf("machine -n %s %s", d.Machine.Namespace, d.Machine.Name), ""
+	if e.node != nil { // the machine may have another name
+		node = e.node.Name
+		object = "node " + node
 	}
 	for _, request := range []struct{ value, command string }{
 		{v1alpha1.RequestNow, "now"},
@@ -243,8 +244,8 @@ func (e *explanation) requestChanges(d preservation.Decision, with func(how stri
 		switch {
 		case request.command == "":
 			how = fmt.Sprintf("With kubectl annotate %s %s-", object, v1alpha1.AnnotationPreserve)
-		case e.node != nil:
-			how = fmt.Sprintf("With kubectl preserve %s %s (annotation %s=%s)", request.command, e.name, v1alpha1.AnnotationPreserve, request.value)
+		case node != "":
+			how = fmt.Sprintf("With kubectl preserve %s %s (annotation %s=%s)", request.command, node, v1alpha1.AnnotationPreserve, request.value)
 		}
 		with(how, func(w *world) { w.ask(request.value) })
 	}

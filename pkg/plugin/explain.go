@@ -5,9 +5,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +62,7 @@ func addOutputFlag(cmd *cobra.Command, output *string) {
 // seed, or the machines with it. Everything else that cannot be read is noted.
 func readExplained(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
 	s := &observed.Snapshot{Time: from.Clock.Now()}
+	node := from.Name
 	if from.Seed == nil {
 		if err := readNode(ctx, from, s); err != nil {
 			return nil, err
@@ -71,13 +74,13 @@ func readExplained(ctx context.Context, from evidence.Sources) (*observed.Snapsh
 		s.Note(observed.WhatNodes, evidence.ReadNodes(ctx, from.Shoot, s))
 		machine := from.Name
 		if m := s.Seed.Machine(from.Name); m != nil {
-			machine = m.Name
+			machine, node = m.Name, cmp.Or(m.Labels[machinev1alpha1.NodeLabelKey], node)
 		}
 		events, err := evidence.ReadEvents(ctx, from.Seed, from.SeedNamespace, "Machine", machine)
 		s.Seed.Events = events
 		s.Note(observed.WhatMachineEvents, err)
 	}
-	events, err := evidence.ReadEvents(ctx, from.Shoot, metav1.NamespaceDefault, "Node", from.Name)
+	events, err := evidence.ReadEvents(ctx, from.Shoot, metav1.NamespaceDefault, "Node", node)
 	s.Shoot.Events = events
 	s.Note(observed.WhatNodeEvents, err)
 	evidence.ReadMaintenances(ctx, from.Shoot, s)

@@ -133,6 +133,18 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		Expect(s.Seed.Controller).To(Equal(&observed.Controller{}))
 	})
 
+	It("should be the Events of the machine's node, whether the machine or the node is named", func() {
+		machine := Machine("m", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "ip-1" })
+		for _, name := range []string{"m", "ip-1"} {
+			sources := from(reader(Node("ip-1"), note("default", "Node", "ip-1")), reader(machine.DeepCopy(), note(Namespace, "Machine", "m")))
+			sources.Name = name
+			s, err := readExplained(ctx, sources)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(s.Shoot.Events).To(ConsistOf(HaveField("Regarding.Name", "ip-1")))
+			Expect(s.Seed.Events).To(ConsistOf(HaveField("Regarding.Name", "m")))
+		}
+	})
+
 	It("should explain with the seed while the shoot is away", func() {
 		s, err := readExplained(ctx, from(away{}, seed(preservationcontroller.Name)))
 		Expect(err).NotTo(HaveOccurred())

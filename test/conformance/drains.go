@@ -142,7 +142,7 @@ func stuckDrain(p *Pool) {
 	})
 	first := slices.IndexFunc(machines, func(m *machinev1alpha1.Machine) bool { return !starts[m.Name].IsZero() })
 	p.eventually(func(g Gomega) {
-		g.Expect(p.node(g, machines[first])).To(withCondition("NodeDrain", corev1.ConditionTrue, HaveField("Message", ContainSubstring("Kept, because the VM may still run them with their volumes: default/"+volumes[first].Name))))
+		g.Expect(p.node(g, machines[first])).To(withCondition("NodeDrain", corev1.ConditionTrue, HaveField("Message", ContainSubstring("default/"+volumes[first].Name))))
 	})
 	p.Expect(p.exists(volumes[first])).To(BeTrue())
 	p.gone(machines[first])

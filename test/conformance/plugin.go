@@ -193,7 +193,7 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(owner.does("explain", nodes[1])).To(And(ContainSubstring("because the machine failed (cause auto). [T5]"), ContainSubstring("It is preserved until "+at), ContainSubstring("What only the seed knows:")))
 	p.Expect(operator.does("explain", nodes[1])).To(And(ContainSubstring("Machine "+broken.Name+" is preserved. It is Failed:Preserved."),
 		ContainSubstring("has 1 place. Machines that take one: "+broken.Name+". [P1]"), ContainSubstring("It is preserved until "+at), Not(ContainSubstring("What is not known"))))
-	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("The machine failed: its node has taint"), ContainSubstring("The Events of the node: ")))
+	p.Expect(viewer.does("explain", nodes[1])).To(And(ContainSubstring("Its node has taint"), ContainSubstring("The Events of the node: ")))
 	p.Expect(operator.does("drain-forecast", nodes[1])).To(ContainSubstring("What the drain of the failed machine"))
 
 	// Evidence of a machine whose kubelet is dead, for each of them, and what can be read of it without any cluster.

@@ -7,9 +7,8 @@
 package update
 
 import (
-	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -81,28 +80,28 @@ func (a Ahead) after(node *corev1.Node, claimed, earliest, now time.Time) Ahead 
 	case isAhead:
 		return Ahead{claimed, a.seen}
 	}
-	if told := toldSince(v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain)); !told.IsZero() && !told.Before(earliest) && !told.After(now) {
-		return Ahead{claimed, told}
+	if shown := shownSince(v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain)); !shown.IsZero() && !shown.Before(earliest) && !shown.After(now) {
+		return Ahead{claimed, shown}
 	}
 	return Ahead{claimed, now.Truncate(time.Second)}
 }
 
-// text says in words what machine-controller-manager does.
-func (d Drain) text() string { return begunPrefix(d.Cause) + formatTime(d.Since) + "." }
+// legacySince finds since when the drain goes on in the text of an earlier version, which had no other place for it. It may go once no
+// node shows a condition of such a version any more.
+var legacySince = regexp.MustCompile(`^Drained by machine-controller-manager for an? [a-z ]+ since ([0-9TZ:-]+)\.`)
 
-func begunPrefix(because Cause) string {
-	return fmt.Sprintf("Drained by machine-controller-manager for %s since ", because)
-}
-
-// toldSince returns since when a node is drained for an update in place as the condition tells, zero if it does not.
-func toldSince(c *corev1.NodeCondition) time.Time {
+// shownSince returns since when the drain goes on that the condition of a node shows: its last transition. It is zero if the node shows
+// none. That identifies the drain, because no two of a node begin at the same time: a deletion comes after all looks at an update in place.
+func shownSince(c *corev1.NodeCondition) time.Time {
 	if c == nil {
 		return time.Time{}
 	}
-	since, _ := strings.CutPrefix(c.Message, begunPrefix(causeInPlaceUpdate))
-	since, _, _ = strings.Cut(since, ".")
-	told, _ := time.Parse(time.RFC3339, since)
-	return told
+	if match := legacySince.FindStringSubmatch(c.Message); match != nil {
+		if since, err := time.Parse(time.RFC3339, match[1]); err == nil {
+			return since
+		}
+	}
+	return c.LastTransitionTime.Time
 }
 
 // IsControlPlane says that the node runs the shoot's own control plane.

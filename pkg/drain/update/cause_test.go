@@ -88,10 +88,16 @@ var _ = It("D2: should count a selection that is dated ahead from when it was se
 		start, ahead = DrainOf(Machine("m"), Node("m", selected(at(look.claimed))), updated, ahead, at(look.now))
 		Expect(start.Since).To(BeTemporally("==", at(look.since)), "%v", look)
 	}
-	for told, want := range map[int]int{15: 15, -5: 20, 25: 20} {
-		shown := Condition("NodeDrain", corev1.ConditionTrue, "", "Drained by machine-controller-manager for an update in place since "+at(told).Format(time.RFC3339)+".")
-		start, _ := DrainOf(Machine("m"), Node("m", selected(at(1000)), shown), updated, Ahead{}, at(20))
-		Expect(start.Since).To(BeTemporally("==", at(want)), "after a restart, if it can be true")
+	for shown, want := range map[int]int{15: 15, -5: 20, 25: 20} {
+		for _, c := range []corev1.NodeCondition{
+			{LastTransitionTime: metav1.NewTime(at(shown)), Message: "in other words"},
+			{LastTransitionTime: metav1.NewTime(at(18)), Message: "Drained by machine-controller-manager for an update in place since " + at(shown).Format(time.RFC3339) + "."}, // of an earlier version
+		} {
+			c.Type = "NodeDrain"
+			node := Node("m", selected(at(1000)), func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, c) })
+			start, _ := DrainOf(Machine("m"), node, updated, Ahead{}, at(20))
+			Expect(start.Since).To(BeTemporally("==", at(want)), "after a restart, if it can be true: %s", c.Message)
+		}
 	}
 	_, ahead = DrainOf(deleted, Node("m"), updated, ahead, at(85))
 	Expect(ahead).To(BeZero(), "it is another drain")

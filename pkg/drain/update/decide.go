@@ -107,8 +107,10 @@ func Decide(facts Facts, now time.Time) Decision {
 		return cmp.Compare(facts.Failures[a.Pod.UID], facts.Failures[b.Pod.UID])
 	})
 
-	// Once failed, it stays so until the drain ends, also across a restart.
-	failedBefore := d.hasFailed(v1alpha1.ConditionOf(facts.Node, v1alpha1.ConditionNodeDrain))
+	// Once failed, it stays so until the drain ends, also across a restart. What an earlier drain has left on the node, while nobody
+	// looked, says nothing of this one.
+	shown := v1alpha1.ConditionOf(facts.Node, v1alpha1.ConditionNodeDrain)
+	failedBefore := shown != nil && shown.Reason == v1alpha1.ReasonDrainTimedOut && shownSince(shown).Equal(facts.Since)
 	d.Failed = len(d.pods) > 0 && (failed || failedBefore)
 	d.JustFailed = d.Failed && !failedBefore
 	d.Write = Show(facts.Node, d.condition(actions), now)

@@ -7,6 +7,7 @@ package update_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,15 +20,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 var _ = Describe("Decide", func() {
-	const (
-		since   = "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z."
-		waiting = since + " Pods that no PodDisruptionBudget protects are deleted by force from 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
-		first   = since + " Pods that no PodDisruptionBudget protects have been deleted by force since 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
-		kept    = " Kept, because the VM may still run them with their volumes: shop/data."
-	)
 	var (
 		plain    = drain.Pod{Namespace: "shop", Name: "plain", UID: "1"}
 		web      = drain.Pod{Namespace: "shop", Name: "web", UID: "2", Labels: map[string]string{"app": "web"}}
@@ -35,10 +31,13 @@ var _ = Describe("Decide", func() {
 		data     = drain.Pod{Namespace: "shop", Name: "data", UID: "4", Volumes: true}
 		agent    = drain.Pod{Namespace: "shop", Name: "agent", UID: "5", DaemonSet: "agent"}
 		defaults = drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour}
-		shown    = func(reason, message string) NodeOption {
-			return Condition("NodeDrain", corev1.ConditionTrue, reason, message)
+		at       = func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
+		shown    = func(reason string, since time.Time) NodeOption {
+			return func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "NodeDrain", Status: corev1.ConditionTrue,
+					LastTransitionTime: metav1.NewTime(since), Reason: reason, Message: "in other words"})
+			}
 		}
-		at      = func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
 		budgets = drain.Budgets{}
 	)
 	budgets.Know("shop", []policyv1.PodDisruptionBudget{{Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: web.Labels}}}})
@@ -59,39 +58,78 @@ var _ = Describe("Decide", func() {
 		}
 		return due
 	}
-	message := func(d Decision) string {
+	// condition returns what the node shows after the decision.
+	condition := func(d Decision) corev1.NodeCondition {
 		for _, c := range d.Write.After.(*corev1.Node).Status.Conditions {
 			if c.Type == "NodeDrain" {
-				return c.Message
+				return c
 			}
 		}
-		return ""
+		return corev1.NodeCondition{}
 	}
+	const underWay, timedOut = "DrainUnderWay", "DrainTimedOut"
 
-	DescribeTable("D3, D5, D7, D10, D11: what is done and shown, and when to look again", func(facts Facts, minutes int, want []string, failed bool, shows string, next time.Duration) {
+	DescribeTable("D3, D5, D7, D10, D11: what is done and shown, and when to look again", func(facts Facts, minutes int, want []string, shows string, next time.Duration) {
 		d := Decide(facts, at(minutes))
 		Expect(due(d)).To(Equal(want))
-		Expect(d.Failed).To(Equal(failed))
-		Expect(message(d)).To(Equal(shows))
+		Expect(d.Failed).To(Equal(shows == timedOut))
+		Expect(condition(d).Reason).To(Equal(shows))
+		if shows != "" {
+			Expect(condition(d).LastTransitionTime.Time).To(Equal(began))
+		}
 		if next == 0 {
 			Expect(d.Next).To(BeZero())
 		} else {
 			Expect(d.Next).To(Equal(at(minutes).Add(next)))
 		}
 	},
-		Entry("nothing with no pods", facts(Node("m", shown("DrainUnderWay", waiting))), 100, nil, false, "", time.Duration(0)),
-		Entry("nothing with those that belong to the node", facts(Node("m"), agent), 100, nil, false, "", time.Duration(0)),
-		Entry("nothing before the first deadline", facts(Node("m"), plain, web, stays), 44, nil, false, waiting, time.Minute),
-		Entry("strategies in their order at the first", facts(Node("m"), stays, plain, web), 45, []string{"delete plain", "finalizers stays"}, false, first, 23*time.Minute),
-		Entry("protected pods at the second, and not before", facts(Node("m"), web), 67, nil, false, first, time.Minute),
-		Entry("pods that are kept are named", facts(Node("m", NotReady), data), 45, nil, false, first+kept, 8*time.Minute+time.Nanosecond),
-		Entry("not on a node that answers", facts(Node("m"), data), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
-		Entry("nor where the pool risks it", risked(facts(Node("m", NotReady), data)), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
-		Entry("a drain that failed is over when no pods are left", facts(Node("m", shown("DrainTimedOut", since+" The drain has failed. Pods left: shop/old."))), 60, nil, false, "", time.Duration(0)),
-		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, true, since+" The drain has failed. Pods left: shop/plain.", time.Duration(0)),
-		Entry("one that failed before tells of the pods that were left then", facts(Node("m", shown("DrainTimedOut", since+" The drain has failed. Pods left: shop/old.")), web), 60, nil, true,
-			since+" The drain has failed. Pods left: shop/old.", 8*time.Minute),
-		Entry("not one of which an earlier drain is shown", facts(Node("m", shown("DrainTimedOut", "Drained by machine-controller-manager for a rolling update since 2026-02-01T13:00:00Z. It has failed.")), plain), 1, nil, false, waiting, 44*time.Minute),
+		Entry("nothing with no pods", facts(Node("m", shown(underWay, began))), 100, nil, "", time.Duration(0)),
+		Entry("nothing with those that belong to the node", facts(Node("m"), agent), 100, nil, "", time.Duration(0)),
+		Entry("nothing before the first deadline", facts(Node("m"), plain, web, stays), 44, nil, underWay, time.Minute),
+		Entry("strategies in their order at the first", facts(Node("m"), stays, plain, web), 45, []string{"delete plain", "finalizers stays"}, underWay, 23*time.Minute),
+		Entry("protected pods at the second, and not before", facts(Node("m"), web), 67, nil, underWay, time.Minute),
+		Entry("nothing with pods that are kept", facts(Node("m", NotReady), data), 45, nil, underWay, 8*time.Minute+time.Nanosecond),
+		Entry("pods with volumes on a node that answers", facts(Node("m"), data), 45, []string{"delete data"}, underWay, 8*time.Minute+time.Nanosecond),
+		Entry("and where the pool risks it", risked(facts(Node("m", NotReady), data)), 45, []string{"delete data"}, underWay, 8*time.Minute+time.Nanosecond),
+		Entry("a drain that failed is over when no pods are left", facts(Node("m", shown(timedOut, began))), 60, nil, "", time.Duration(0)),
+		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, timedOut, time.Duration(0)),
+		Entry("one that failed before, whatever is left now", facts(Node("m", shown(timedOut, began)), web), 60, nil, timedOut, 8*time.Minute),
+		Entry("not one of which an earlier drain is shown", facts(Node("m", shown(timedOut, began.Add(-time.Hour))), plain), 1, nil, underWay, 44*time.Minute),
+	)
+
+	It("D5, D7, D10, D11: should say in words what is shown", func() {
+		failed := facts(Node("m", NotReady, shown(timedOut, began)), data, stays)
+		disabled := facts(Node("m"), plain)
+		disabled.Strategies.Disabled = true
+		var texts strings.Builder
+		for _, decision := range []Decision{
+			Decide(facts(Node("m"), plain, web), at(44)), Decide(facts(Node("m"), plain, web), at(45)), Decide(facts(Node("m", NotReady), data), at(45)),
+			Decide(disabled, at(1)), Decide(facts(Node("m"), stays), at(54)), Decide(failed, at(60)),
+		} {
+			c := condition(decision)
+			fmt.Fprintf(&texts, "%s: %s\n", c.Reason, c.Message)
+		}
+		golden.Expect("conditions.txt", texts.String())
+	})
+
+	// What an earlier version wrote had its identity in the text, and its last transition was when it was first written.
+	DescribeTable("D7, D11: what an earlier version has shown, before the drain or while it went on", func(reason, message string, failed bool) {
+		node := Node("m", shown(reason, at(2)))
+		node.Status.Conditions[len(node.Status.Conditions)-1].Message = message
+		d := Decide(facts(node, web), at(60))
+		Expect(d.Failed).To(Equal(failed))
+		Expect(d.JustFailed).To(BeFalse())
+		Expect(condition(d)).To(And(HaveField("LastTransitionTime.Time", began), HaveField("Message", Not(ContainSubstring("shop/old")))))
+		after := d.Write.After.(*corev1.Node)
+		Expect(Decide(facts(after, web), at(61)).Write.Changes()).To(BeFalse(), "it is written once")
+		Expect(Decide(facts(after, web), at(61)).Failed).To(Equal(failed))
+	},
+		Entry("under way", underWay, "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. Pods that no PodDisruptionBudget protects are deleted by force from 2026-03-01T13:45:00Z.", false),
+		Entry("failed", timedOut, "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. The drain has failed. Pods left: shop/old.", true),
+		Entry("failed, and pods kept", timedOut, "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. The drain has failed. Pods left: shop/old. Kept, because the VM may still run them with their volumes: shop/old.", true),
+		Entry("failed, and pods kept, in older words", timedOut, "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z. It has failed. Left are shop/old. Kept, as their VM may still run: shop/old.", true),
+		Entry("an earlier drain that failed", timedOut, "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z. The drain has failed. Pods left: shop/old.", false),
+		Entry("with a time that is none", timedOut, "Drained by machine-controller-manager for a rolling update since 2026-99-01T13:00:00Z. The drain has failed. Pods left: shop/old.", false),
 	)
 
 	It("D6: should begin with the pods on which it failed least often", func() {
@@ -173,31 +211,30 @@ var _ = Describe("Decide", func() {
 	})
 
 	It("D11: should change nothing where the node shows it already, and keep since when it does", func() {
-		node := Node("m", shown("DrainUnderWay", waiting))
-		node.Status.Conditions[len(node.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(began)
-		Expect(Decide(facts(node, plain), at(1)).Write.Changes()).To(BeFalse())
+		node := Decide(facts(Node("m"), plain), at(1)).Write.After.(*corev1.Node)
+		Expect(Decide(facts(node, plain), at(2)).Write.Changes()).To(BeFalse())
 		d := Decide(facts(node, plain), at(45))
 		Expect(d.Write.Changes()).To(BeTrue())
 		Expect(d.Write.Status).To(BeTrue())
-		conditions := d.Write.After.(*corev1.Node).Status.Conditions
-		Expect(conditions[len(conditions)-1].LastTransitionTime.Time).To(Equal(began))
+		Expect(condition(d).LastTransitionTime.Time).To(Equal(began))
 		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
 		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
 	})
 
-	DescribeTable("D11: when the node shows something else, and since when", func(status corev1.ConditionStatus, reason, text string, changes bool, since time.Time) {
-		node := Node("m", shown("DrainUnderWay", waiting))
-		node.Status.Conditions[len(node.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(began)
-		write := Show(node, &corev1.NodeCondition{Type: "NodeDrain", Status: status, Reason: reason, Message: text}, at(1))
+	DescribeTable("D11: when the node shows something else", func(status corev1.ConditionStatus, reason, text string, since time.Time, changes bool) {
+		node := Node("m", shown(underWay, began))
+		wanted := &corev1.NodeCondition{Type: "NodeDrain", Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.NewTime(since)}
+		write := Show(node, wanted, at(1))
 		Expect(write.Changes()).To(Equal(changes))
 		conditions := write.After.(*corev1.Node).Status.Conditions
 		Expect(conditions).To(HaveLen(len(node.Status.Conditions)))
 		Expect(conditions[len(conditions)-1]).To(And(HaveField("Status", status), HaveField("Reason", reason), HaveField("Message", text),
 			HaveField("LastTransitionTime.Time", since)))
 	},
-		Entry("the same", corev1.ConditionTrue, "DrainUnderWay", waiting, false, began),
-		Entry("another message", corev1.ConditionTrue, "DrainUnderWay", first, true, began),
-		Entry("another reason", corev1.ConditionTrue, "DrainTimedOut", waiting, true, began),
-		Entry("another status", corev1.ConditionFalse, "DrainUnderWay", waiting, true, at(1)),
+		Entry("the same", corev1.ConditionTrue, underWay, "in other words", began, false),
+		Entry("another message", corev1.ConditionTrue, underWay, "in words", began, true),
+		Entry("another reason", corev1.ConditionTrue, timedOut, "in other words", began, true),
+		Entry("another status", corev1.ConditionFalse, underWay, "in other words", began, true),
+		Entry("another drain", corev1.ConditionTrue, underWay, "in other words", at(1), true),
 	)
 })

@@ -45,21 +45,18 @@ type Event struct {
 	Reason, Action, Note string
 }
 
-// condition returns what is to be shown of the drain, nil for nothing: then no pods are left. It changes with deadlines,
-// not with each pod that goes.
+// condition returns what is to be shown of the drain, nil for nothing: then no pods are left. Before the drain fails, it changes with
+// deadlines and not with each pod that goes. Its last transition is when the drain began: that identifies the drain, the text is for people.
 func (d *Decision) condition(actions []drain.Action) *corev1.NodeCondition {
 	if len(d.pods) == 0 {
 		return nil
 	}
-	c := &corev1.NodeCondition{Type: v1alpha1.ConditionNodeDrain, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonDrainUnderWay}
-	switch {
-	case d.JustFailed:
+	c := &corev1.NodeCondition{
+		Type: v1alpha1.ConditionNodeDrain, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(d.facts.Since),
+		Reason: v1alpha1.ReasonDrainUnderWay, Message: d.deadlinesText(),
+	}
+	if d.Failed {
 		c.Reason, c.Message = v1alpha1.ReasonDrainTimedOut, d.leftText()
-	case d.Failed: // the pods are those that were left when it failed
-		c.Reason = v1alpha1.ReasonDrainTimedOut
-		c.Message, _, _ = strings.Cut(v1alpha1.ConditionOf(d.facts.Node, v1alpha1.ConditionNodeDrain).Message, keptBegin)
-	default:
-		c.Message = d.deadlinesText()
 	}
 	var kept []drain.Pod
 	for _, action := range actions {
@@ -68,22 +65,15 @@ func (d *Decision) condition(actions []drain.Action) *corev1.NodeCondition {
 		}
 	}
 	if len(kept) > 0 {
-		c.Message += keptPrefix + namesOf(kept) + "."
+		c.Message += " Kept, because the VM may still run them with their volumes: " + namesOf(kept) + "."
 	}
 	return c
 }
 
-// hasFailed says that the condition tells that this very drain has failed. What an earlier one has left there, while nobody
-// looked, does not.
-func (d *Decision) hasFailed(c *corev1.NodeCondition) bool {
-	return c != nil && c.Reason == v1alpha1.ReasonDrainTimedOut && strings.HasPrefix(c.Message, d.facts.text())
+// text says in words what machine-controller-manager does.
+func (d Drain) text() string {
+	return fmt.Sprintf("Drained by machine-controller-manager for %s since %s.", d.Cause, formatTime(d.Since))
 }
-
-// keptPrefix is before the names of the pods that are kept. keptBegin is what it has in common with that of earlier versions.
-const (
-	keptBegin  = " Kept, "
-	keptPrefix = keptBegin + "because the VM may still run them with their volumes: "
-)
 
 // deadlinesText says what is being waited for, and until when.
 func (d *Decision) deadlinesText() string {
@@ -134,13 +124,11 @@ func firstNames(names []string) string {
 // Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
 func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent.Write {
 	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
-	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message {
+	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message ||
+		!before.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
 		edited.Status.Conditions = slices.DeleteFunc(edited.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
 		if wanted != nil {
-			wanted.LastHeartbeatTime, wanted.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
-			if before != nil && before.Status == wanted.Status {
-				wanted.LastTransitionTime = before.LastTransitionTime
-			}
+			wanted.LastHeartbeatTime = metav1.NewTime(now)
 			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
 		}
 	}
