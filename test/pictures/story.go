@@ -85,13 +85,13 @@ func (s *story) play(ctx context.Context) error {
 	}{
 		{"The Shoot is reconciled", func() error { return s.reconcile(ctx) }},
 		{"Pods start on all nodes", func() error { return s.workload(ctx, "web", 12, nil) }},
-		{"A machine is kept on request", func() error {
+		{"A machine is preserved on request", func() error {
 			if err := s.request(ctx, requested, v1alpha1.RequestNow); err != nil {
 				return err
 			}
 			return s.untilMachine(ctx, requested, preserved)
 		}},
-		{"A machine fails, and is kept and drained", func() error {
+		{"A machine fails, and is preserved and drained", func() error {
 			if err := s.fail(ctx, drained); err != nil {
 				return err
 			}
