@@ -875,7 +875,7 @@ var _ = Describe("Decide", func() {
 			w = newWorld(nm)
 			builder.NotReady(w.Node)
 			nm.Status, nm.Annotations, nm.Finalizers = v1alpha1.NodeMaintenanceStatus{}, nil, nil
-			w.Pods = []drain.Pod{podOf("a", going), podOf("b", going)}
+			w.Pods = []drain.Pod{podOf("b", going), podOf("a", going)}
 			w.run()
 			w.schedule(nm)
 			w.run()

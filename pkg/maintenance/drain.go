@@ -183,7 +183,6 @@ func (d *decision) stuck(pods []drain.Pod) []string {
 			stuck = append(stuck, pod.Key()+" (its node does not answer)")
 		}
 	}
-	slices.Sort(stuck)
 	return stuck
 }
 

@@ -4,10 +4,17 @@
 
 package preservation
 
-import "github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
+import (
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
+)
 
 // Reasons returns all reasons of decisions.
 func Reasons() []reason.Reason { return reasons.All() }
 
 // Become makes a decision follow a rule for a reason.
 func (d *Decision) Become(rule Rule, why reason.Reason) { d.become(rule, why) }
+
+// Note edits what is noted on a Machine.
+func Note(machine *machinev1alpha1.Machine, edit func(*Notes)) { note(machine, edit) }

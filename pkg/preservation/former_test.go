@@ -199,6 +199,14 @@ var _ = Describe("A machine of the version before", func() {
 		Expect(notes.Claims).To(HaveLen(2))
 	})
 
+	It("P8: should leave what is noted where nobody could read it with what is added", func() {
+		machine := Machine("m")
+		Note(machine, func(n *Notes) { n.SetAside = "Node:now" })
+		before := machine.DeepCopy()
+		Note(machine, func(n *Notes) { n.ReplacedPriority = new(strings.Repeat("9", 5000)) })
+		Expect(machine).To(Equal(before))
+	})
+
 	It("X10: should keep all claims of a machine whose cause somebody edits", func() {
 		machine := Machine("m", Preserved("Failed:Preserved", "now", Start), Annotation(v1alpha1.AnnotationPreservationRecord,
 			`{"version":1,"claims":[{"cause":"auto","expiry":"2026-03-01T12:00:00Z"},{"cause":"remediation","expiry":"2026-03-01T11:00:00Z"}]}`))
