@@ -185,11 +185,8 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	Describe("when machine-controller-manager has auto-preserved machines", func() {
-		machine := func(name, deployment, preserve string) *machinev1alpha1.Machine {
-			return &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
-				Name: name, Namespace: namespace, Labels: map[string]string{"name": deployment}, Annotations: map[string]string{"node.machine.sapcloud.io/preserve": preserve},
-			}}
-		}
+		const preserve = "node.machine.sapcloud.io/preserve"
+		var machine *machinev1alpha1.Machine
 		lease := func(since time.Time) *coordinationv1.Lease {
 			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}, Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: new("mcm-0_1"), AcquireTime: new(metav1.NewMicroTime(since)), RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(15)),
@@ -199,7 +196,10 @@ var _ = Describe("Reconciler", func() {
 
 		BeforeEach(func() {
 			enableNativeFields()
-			create(machine("m-1", "md-1", "auto-preserved"))
+			machine = &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+				Name: "m-1", Namespace: namespace, Labels: map[string]string{"name": "md-1"}, Annotations: map[string]string{preserve: "auto-preserved"},
+			}}
+			create(machine)
 		})
 
 		It("should let it go on, for that MachineDeployment only, until they are taken over", func() {
@@ -214,7 +214,8 @@ var _ = Describe("Reconciler", func() {
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
 
 			By("Taking the machine over")
-			Expect(c.Update(ctx, machine("m-1", "md-1", "now"))).To(Succeed())
+			machine.Annotations[preserve] = "now"
+			Expect(c.Update(ctx, machine)).To(Succeed())
 			Expect(reconcileWorker()).To(BeZero())
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		})
@@ -227,10 +228,9 @@ var _ = Describe("Reconciler", func() {
 			Entry("when the preservation controller has left them", func() { create(lease(now.Add(-time.Minute))) }),
 			Entry("when they have no place", func() { configure(`"machineControllerManager":{"autoPreserveFailedMax":0}`) }),
 			Entry("when they are being deleted", func() {
-				m := machine("m-1", "md-1", "auto-preserved")
-				m.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
-				Expect(c.Update(ctx, m)).To(Succeed())
-				Expect(c.Delete(ctx, m)).To(Succeed())
+				machine.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
+				Expect(c.Update(ctx, machine)).To(Succeed())
+				Expect(c.Delete(ctx, machine)).To(Succeed())
 			}),
 		)
 
