@@ -19,8 +19,8 @@ const takeoverTime = time.Minute
 // extension is enabled, has replaced machine-controller-manager's annotation by its own. What is left then has no place.
 //
 // It is not lowered machine by machine. machine-controller-manager compares the number with a count in the status of the MachineSet
-// (manageAutoPreservationOfFailedMachines in pkg/controller/machineset.go of 0.62.1) which is too high until the next look after it
-// has given a machine up, and gives up another one. When the last one is taken over, there is none that it could give up.
+// (manageAutoPreservationOfFailedMachines in pkg/controller/machineset.go of 0.62.1) that is too high for one more look when a machine
+// was given up, or taken over, and then gives up another one. When the last one is taken over, there is none that it could give up.
 func NativeMax(current int32, settings Settings, preserved int, atWork time.Duration) int32 {
 	if settings.AutoPreserveFailedMax == 0 || preserved == 0 || atWork >= takeoverTime {
 		return 0

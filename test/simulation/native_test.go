@@ -10,6 +10,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -29,14 +30,14 @@ func TestEnable(t *testing.T) {
 		share   int32
 		sidecar time.Duration
 		max     func(current int32, settings share.Settings, preserved int, atWork time.Duration) int32
-		// kept is how many of the two are kept in the end, taken how many of them by the sidecar.
+		// kept is how many of the two are kept in the end, until when they were to be kept, taken how many of them by the sidecar.
 		kept, taken int
 	}{
 		"the machines are taken over":                                {2, 3 * time.Minute, share.NativeMax, 2, 2},
 		"there is a place for one":                                   {1, 3 * time.Minute, share.NativeMax, 1, 1},
 		"there is no place":                                          {0, 3 * time.Minute, share.NativeMax, 0, 0},
 		"machine-controller-manager goes on until the sidecar comes": {2, never, share.NativeMax, 2, 0},
-		// What NativeMax is there to prevent.
+		// This is what NativeMax is there to prevent. With one less, machine-controller-manager gives up both, and begins anew with one.
 		"the number is 0 at once": {2, 3 * time.Minute, func(int32, share.Settings, int, time.Duration) int32 { return 0 }, 0, 0},
 		"the number is one less":  {2, never, func(int32, share.Settings, int, time.Duration) int32 { return 1 }, 0, 0},
 	} {
@@ -44,16 +45,20 @@ func TestEnable(t *testing.T) {
 			bubble(t, func() {
 				w := newWorld(History{Alone: true, Replicas: 3, Share: 2, Timeout: 8 * time.Hour})
 				defer w.stop()
-				sidecar := w.processes[sidecarName]
-				sidecar.Kill()
-				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, never) }
 
 				time.Sleep(20 * time.Minute)
+				sidecar := w.processes[sidecarName]
+				sidecar.Kill() // it has done nothing
+				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, never) }
 				broken := []string{w.machine(0), w.machine(1)}
 				for _, name := range broken {
 					w.cloud.Set(name, Dead)
 				}
 				time.Sleep(time.Hour)
+				var expiries []*metav1.Time
+				for _, name := range broken {
+					expiries = append(expiries, w.expiryOf(name))
+				}
 				if preserved := w.preservedNatively(); preserved != 2 {
 					t.Fatalf("machine-controller-manager has preserved %d machines\n%s", preserved, w.timeline())
 				}
@@ -73,13 +78,12 @@ func TestEnable(t *testing.T) {
 				}
 
 				kept, taken := 0, 0
-				for _, name := range broken {
-					change := w.seed.Last(key{"machines", namespace, name})
-					if change == nil || change.Object.GetDeletionTimestamp() != nil {
+				for i, name := range broken {
+					if !expiries[i].Equal(w.expiryOf(name)) {
 						continue
 					}
 					kept++
-					if change.Object.GetAnnotations()[v1alpha1.AnnotationPhase] == rules.FailedPreserved {
+					if w.seed.Last(key{"machines", namespace, name}).Object.GetAnnotations()[v1alpha1.AnnotationPhase] == rules.FailedPreserved {
 						taken++
 					}
 				}
@@ -92,6 +96,15 @@ func TestEnable(t *testing.T) {
 			})
 		})
 	}
+}
+
+// expiryOf returns until when a machine is kept, nil if it is not.
+func (w *World) expiryOf(name string) *metav1.Time {
+	change := w.seed.Last(key{"machines", namespace, name})
+	if change == nil || change.Object.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return fromUnstructured[machinev1alpha1.Machine](change.Object).Status.CurrentStatus.PreserveExpiryTime
 }
 
 // preservedNatively returns how many machines machine-controller-manager has auto-preserved, and the sidecar has not taken over.
