@@ -296,7 +296,7 @@ func (d *Decision) isOverdue(g Group, now time.Time) bool {
 
 // autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked.
 func (d *Decision) autoPreservedNatively() bool {
-	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
+	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == ValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
 }
 
 // hadItsTime says that the machine was released after a failure and has not been healthy since (T8).

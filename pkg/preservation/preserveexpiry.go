@@ -139,7 +139,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 		// any more.
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
-	if carried == preserveValueAutoPreserved {
+	if carried == ValueAutoPreserved {
 		carried = ""
 	}
 	_, ours := setAside(machine, onNode)
@@ -270,7 +270,7 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
 		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
-			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved {
+			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == ValueAutoPreserved {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
 			}
 			dropBeatenRequest(m, d)

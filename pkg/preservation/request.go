@@ -16,9 +16,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
-// preserveValueAutoPreserved is what machine-controller-manager >= 0.62 writes on a Machine for its own
+// ValueAutoPreserved is what machine-controller-manager >= 0.62 writes on a Machine for its own
 // auto-preservation. It is nobody's request.
-const preserveValueAutoPreserved = "auto-preserved"
+const ValueAutoPreserved = "auto-preserved"
 
 // requestInvalid stands for any invalid request of a Node on its Machine: nothing else of what a Node says gets there (P14).
 const requestInvalid = "invalid"
@@ -84,7 +84,7 @@ func RequestOf(m facts.Member, maxTimeout time.Duration) Request {
 		request.Value = v1alpha1.RequestNow
 	case isRequest(value):
 		request.Value = value
-	case value == preserveValueAutoPreserved && !request.OnNode:
+	case value == ValueAutoPreserved && !request.OnNode:
 	default:
 		request.Invalid = value
 	}
@@ -129,7 +129,7 @@ func (d *Decision) nodeValue() string {
 // forged says that the Node carries what machine-controller-manager >= 0.62 writes on Machines only. It would hold the
 // machine because of that once it is Failed, whatever the share (P14).
 func (d *Decision) forged() bool {
-	return d.Node != nil && d.nodeValue() == preserveValueAutoPreserved
+	return d.Node != nil && d.nodeValue() == ValueAutoPreserved
 }
 
 // mayBeForged says that the Node carries that, or did when it could be read last.

@@ -18,14 +18,14 @@ import (
 )
 
 // Apply writes the settings of a MachineDeployment into it and returns whether that changed anything. Where the resource
-// has fields for machine-controller-manager's own preservation, its timeout is set as well and its number is kept at 0, so
-// that there is one controller that decides.
+// has fields for machine-controller-manager's own preservation, its timeout is set as well, and its number is lowered to
+// nativeMax (see NativeMax). It is never raised.
 //
 // No machine is rolled by that: machine-controller-manager looks for the MachineSet of a MachineDeployment with
 // EqualIgnoreHash (pkg/controller/deployment_util.go), which leaves out spec.machineConfiguration of the template, where
 // the timeout belongs, and never sees the metadata of the MachineDeployment itself. The annotations are copied to the
 // MachineSet in place (copyMachineDeploymentAnnotationsToMachineSet). Annotations of the template would roll machines.
-func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nativeFields bool) bool {
+func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nativeFields bool, nativeMax int32) bool {
 	wanted := map[string]string{
 		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(settings.AutoPreserveFailedMax), 10),
 		v1alpha1.AnnotationMachinePreserveTimeout: settings.MachinePreserveTimeout.String(),
@@ -46,8 +46,8 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 		return changed
 	}
 
-	if deployment.Spec.AutoPreserveFailedMachineMax != 0 {
-		deployment.Spec.AutoPreserveFailedMachineMax = 0
+	if deployment.Spec.AutoPreserveFailedMachineMax > nativeMax {
+		deployment.Spec.AutoPreserveFailedMachineMax = nativeMax
 		changed = true
 	}
 	template := &deployment.Spec.Template.Spec

@@ -45,31 +45,31 @@ var _ = Describe("MachineDeployment", func() {
 			"machine-preservation.extensions.gardener.cloud/machine-preserve-timeout": "24h0m0s",
 		}
 
-		Expect(Apply(deployment, settings, false)).To(BeTrue())
+		Expect(Apply(deployment, settings, false, 0)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
-		Expect(Apply(deployment, settings, false)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, settings, false, 0)).To(BeFalse(), "twice changes nothing")
 		Expect(deployment).To(Equal(expected))
 	})
 
 	DescribeTable("should get an annotation only where that is set", func(name string, set func(*Settings)) {
 		key := "machine-preservation.extensions.gardener.cloud/" + name
 		expected := deployment.DeepCopy()
-		Apply(expected, settings, false)
+		Apply(expected, settings, false, 0)
 		asked := settings
 		set(&asked)
 
-		Apply(deployment, asked, false)
+		Apply(deployment, asked, false, 0)
 		Expect(deployment.Annotations).To(HaveKeyWithValue(key, "true"))
-		Expect(Apply(deployment, asked, false)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, asked, false, 0)).To(BeFalse(), "twice changes nothing")
 		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(asked))
 
 		for _, edited := range []string{"true", "false", ""} {
 			deployment.Annotations[key] = edited
-			Expect(Apply(deployment, settings, false)).To(BeTrue())
+			Expect(Apply(deployment, settings, false, 0)).To(BeTrue())
 			Expect(deployment).To(Equal(expected))
-			Expect(Apply(deployment, settings, false)).To(BeFalse(), "twice changes nothing")
+			Expect(Apply(deployment, settings, false, 0)).To(BeFalse(), "twice changes nothing")
 		}
 	},
 		Entry("that allows to delete pods with volumes by force", "force-delete-pods-with-volumes", func(s *Settings) { s.ForceDeletePodsWithVolumes = true }),
@@ -79,15 +79,15 @@ var _ = Describe("MachineDeployment", func() {
 	It("X9: should get the settings of power cycles, complete and always the same, only where they are set", func() {
 		const key = "machine-preservation.extensions.gardener.cloud/power-cycle-settings"
 		expected := deployment.DeepCopy()
-		Apply(expected, settings, false)
+		Apply(expected, settings, false, 0)
 		cycling := settings
 		cycling.PowerCycle = &v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticTrue), PowerOnTimeout: &metav1.Duration{Duration: 5 * time.Minute}}
 		v1alpha1.SetDefaults_PowerCycle(cycling.PowerCycle)
 
-		Apply(deployment, cycling, false)
+		Apply(deployment, cycling, false, 0)
 		Expect(deployment.Annotations).To(HaveKeyWithValue(key, `{"automatic":true,"fencing":"OutOfServiceTaint","maxAttempts":1,"maxConcurrent":1,`+
 			`"powerOffTimeout":"10m0s","powerOnTimeout":"5m0s","nodeStartupTimeout":"10m0s"}`))
-		Expect(Apply(deployment, cycling, false)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, cycling, false, 0)).To(BeFalse(), "twice changes nothing")
 		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(cycling))
@@ -98,7 +98,7 @@ var _ = Describe("MachineDeployment", func() {
 
 		for _, edited := range []string{"{}", "x"} {
 			deployment.Annotations[key] = edited
-			Expect(Apply(deployment, settings, false)).To(BeTrue())
+			Expect(Apply(deployment, settings, false, 0)).To(BeTrue())
 			Expect(deployment).To(Equal(expected))
 		}
 		deployment.Annotations[key] = "x"
@@ -109,30 +109,41 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(err).To(MatchError(ContainSubstring(key)))
 	})
 
-	It("should get the native timeout, while the native number is kept at 0", func() {
+	DescribeTable("should have the native number lowered, and never raised", func(nativeMax, want int32) {
+		Apply(deployment, settings, true, 7)
+		Expect(Apply(deployment, settings, true, nativeMax)).To(Equal(want != 7))
+		Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(Equal(want))
+	},
+		Entry("to 0", int32(0), int32(0)),
+		Entry("to what may still be preserved", int32(3), int32(3)),
+		Entry("not to what it is", int32(7), int32(7)),
+		Entry("not to more", int32(9), int32(7)),
+	)
+
+	It("should get the native timeout, while the native number is lowered to 0", func() {
 		expected := deployment.DeepCopy()
-		Apply(expected, settings, false)
+		Apply(expected, settings, false, 0)
 		expected.Spec.AutoPreserveFailedMachineMax = 0
 		expected.Spec.Template.Spec.MachinePreserveTimeout = &metav1.Duration{Duration: 24 * time.Hour}
 
-		Expect(Apply(deployment, settings, true)).To(BeTrue())
+		Expect(Apply(deployment, settings, true, 0)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
-		Expect(Apply(deployment, settings, true)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, settings, true, 0)).To(BeFalse(), "twice changes nothing")
 		Expect(deployment).To(Equal(expected))
 	})
 
 	It("should get the native timeout when its template has no machine configuration", func() {
 		deployment.Spec.Template.Spec.MachineConfiguration = nil
-		Apply(deployment, settings, true)
+		Apply(deployment, settings, true, 0)
 		Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 	})
 
 	DescribeTable("changes of a single value",
 		func(change func(*machinev1alpha1.MachineDeployment)) {
-			Apply(deployment, settings, true)
+			Apply(deployment, settings, true, 0)
 			expected := deployment.DeepCopy()
 			change(deployment)
-			Expect(Apply(deployment, settings, true)).To(BeTrue())
+			Expect(Apply(deployment, settings, true, 0)).To(BeTrue())
 			Expect(deployment).To(Equal(expected))
 		},
 		Entry("share", func(d *machinev1alpha1.MachineDeployment) {
@@ -149,7 +160,7 @@ var _ = Describe("MachineDeployment", func() {
 		_, ok := Of(deployment)
 		Expect(ok).To(BeFalse())
 
-		Apply(deployment, settings, false)
+		Apply(deployment, settings, false, 0)
 		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(settings))
@@ -164,7 +175,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(Remove(deployment)).To(BeFalse())
 		Expect(deployment).To(Equal(expected))
 
-		Apply(deployment, Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true, PowerCycle: &v1alpha1.PowerCycle{}}, false)
+		Apply(deployment, Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true, PowerCycle: &v1alpha1.PowerCycle{}}, false, 0)
 		Expect(Remove(deployment)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
 	})

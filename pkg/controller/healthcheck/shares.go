@@ -78,7 +78,7 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 				continue
 			}
 			known.Insert(deployment.Name)
-			if share.Apply(deployment.DeepCopy(), settings, nativeFields) {
+			if share.Apply(deployment.DeepCopy(), settings, nativeFields, 0) {
 				problems = append(problems, fmt.Sprintf("MachineDeployment %q does not have its share yet", deployment.Name))
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -27,6 +28,8 @@ const ControllerName = "worker"
 // AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, options controller.Options) error {
 	r.Client = mgr.GetClient()
+	r.APIReader = mgr.GetAPIReader()
+	r.Clock = clock.RealClock{}
 	r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
 
 	sameNamespace := handler.EnqueueRequestsFromMapFunc(r.workersOfNamespace)

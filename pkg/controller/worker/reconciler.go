@@ -14,14 +14,19 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
@@ -36,6 +41,10 @@ const (
 
 	eventActionDistribute = "DistributeShares"
 
+	// takeoverInterval is when to look again whether the preservation controller has taken over what machine-controller-manager has
+	// preserved by itself. It is the time for which both preserve machines.
+	takeoverInterval = 5 * time.Second
+
 	// settleTime is how long it takes at most until the caches of all replicas have seen a change.
 	settleTime = 5 * time.Second
 )
@@ -45,12 +54,17 @@ const (
 type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
+	// APIReader reads Machines and Leases, which are not cached: they are read only while machine-controller-manager preserves machines
+	// by itself.
+	APIReader client.Reader
 	// Planner determines the shares.
 	Planner *controlplane.Planner
 	// Schemas tells whether the native fields are to be written.
 	Schemas *machinecrd.Schemas
 	// Recorder records what a user can do something about.
 	Recorder events.EventRecorder
+	// Clock tells how long the preservation controller has been at work.
+	Clock clock.PassiveClock
 }
 
 // Reconcile brings the MachineDeployments of a Worker in line with its pools and the Extension.
@@ -100,10 +114,72 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
+	nativeMaxima, unknown := map[string]int32(nil), error(nil)
+	if nativeFields {
+		nativeMaxima, unknown = r.nativeMaxima(ctx, deployments.Items, shares)
+	}
+	result, err := r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
 		settings, ok := shares[deployment.Name]
-		return ok && share.Apply(deployment, settings, nativeFields)
+		return ok && share.Apply(deployment, settings, nativeFields, nativeMaxima[deployment.Name])
 	})
+	if err := errors.Join(err, unknown); err != nil {
+		return reconcile.Result{}, err
+	}
+	if len(nativeMaxima) > 0 && result.RequeueAfter == 0 {
+		log.V(1).Info("The preservation controller has to take over machines from machine-controller-manager, looking again", "after", takeoverInterval)
+		result.RequeueAfter = takeoverInterval
+	}
+	return result, nil
+}
+
+// nativeMaxima returns how many machines machine-controller-manager may preserve by itself, by the names of the MachineDeployments,
+// without those where it may preserve none. What cannot be determined stays what it is.
+func (r *Reconciler) nativeMaxima(ctx context.Context, deployments []machinev1alpha1.MachineDeployment, shares map[string]share.Settings) (map[string]int32, error) {
+	maxima := map[string]int32{}
+	var errs []error
+	for i := range deployments {
+		deployment := &deployments[i]
+		settings, ok := shares[deployment.Name]
+		current := deployment.Spec.AutoPreserveFailedMachineMax
+		if !ok || current == 0 || deployment.DeletionTimestamp != nil {
+			continue
+		}
+		preserved, atWork, err := r.preservedNatively(ctx, deployment)
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			current = share.NativeMax(current, settings, preserved, atWork)
+		}
+		if current > 0 {
+			maxima[deployment.Name] = current
+		}
+	}
+	return maxima, errors.Join(errs...)
+}
+
+// preservedNatively returns how many machines of a MachineDeployment machine-controller-manager has preserved by itself, and nobody has
+// taken over, and for how long the preservation controller has been at work if there are any.
+func (r *Reconciler) preservedNatively(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) (int, time.Duration, error) {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return 0, 0, fmt.Errorf("failed to read the selector of MachineDeployment %q: %w", deployment.Name, err)
+	}
+	machines := &metav1.PartialObjectMetadataList{}
+	machines.SetGroupVersionKind(machinev1alpha1.SchemeGroupVersion.WithKind("MachineList"))
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return 0, 0, fmt.Errorf("failed to list the Machines of MachineDeployment %q: %w", deployment.Name, err)
+	}
+	preserved := 0
+	for _, machine := range machines.Items {
+		if machine.DeletionTimestamp == nil && machine.Annotations[v1alpha1.AnnotationPreserve] == preservation.ValueAutoPreserved {
+			preserved++
+		}
+	}
+	if preserved == 0 {
+		return 0, 0, nil
+	}
+	atWork, err := preservationcontroller.AtWork(ctx, r.APIReader, deployment.Namespace, r.Clock.Now())
+	return preserved, atWork, err
 }
 
 // patchAll mutates the MachineDeployments and writes those for which mutate returns true. It returns the errors of all, which

@@ -13,10 +13,12 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -45,6 +47,9 @@ var _ = Describe("Reconciler", func() {
 		undo func(*machinev1alpha1.MachineDeployment)
 		// deny is the name of a MachineDeployment that cannot be written.
 		deny string
+		// listError is what an attempt to list Machines ends with.
+		listError error
+		now       = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 		reconciler *Reconciler
 		worker     *extensionsv1alpha1.Worker
@@ -62,6 +67,7 @@ var _ = Describe("Reconciler", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"worker.gardener.cloud/pool": pool}},
 			Spec: machinev1alpha1.MachineDeploymentSpec{
 				AutoPreserveFailedMachineMax: 1,
+				Selector:                     &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}},
 				Template:                     machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Name: class}}},
 			},
 		}
@@ -91,16 +97,36 @@ var _ = Describe("Reconciler", func() {
 		Expect(c.Update(ctx, extension)).To(Succeed())
 	}
 
+	enableNativeFields := func() {
+		GinkgoHelper()
+		create(&apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "machinedeployments.machine.sapcloud.io"},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1alpha1",
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{"autoPreserveFailedMachineMax": {}}},
+				}}},
+			}}},
+		})
+	}
+
 	BeforeEach(func() {
 		ctx = context.Background()
-		patches, undo, deny = 0, nil, ""
+		patches, undo, deny, listError = 0, nil, "", nil
 		recorder = events.NewFakeRecorder(10)
 
 		scheme := runtime.NewScheme()
 		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
 		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
 		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+		Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, machines := list.(*metav1.PartialObjectMetadataList); machines && listError != nil {
+					return listError
+				}
+				return c.List(ctx, list, opts...)
+			},
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				patches++
 				if object.GetName() == deny {
@@ -115,13 +141,15 @@ var _ = Describe("Reconciler", func() {
 		}).Build()
 
 		reconciler = &Reconciler{
-			Client: c,
+			Client:    c,
+			APIReader: c,
 			Planner: &controlplane.Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
 				AutoPreserveFailedMax:  new(int32(0)),
 				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
 			}},
 			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 			Recorder: recorder,
+			Clock:    clocktesting.NewFakePassiveClock(now),
 		}
 
 		worker = &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace}}
@@ -149,20 +177,78 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should write the native fields where the resource has them", func() {
-		create(&apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: "machinedeployments.machine.sapcloud.io"},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1alpha1",
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{
-					"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{"autoPreserveFailedMachineMax": {}}},
-				}}},
-			}}},
-		})
-
+		enableNativeFields()
 		reconcileWorker()
 		Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		Expect(get("md-1").Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+	})
+
+	Describe("when machine-controller-manager has auto-preserved machines", func() {
+		const preserve = "node.machine.sapcloud.io/preserve"
+		var machine *machinev1alpha1.Machine
+		lease := func(since time.Time) *coordinationv1.Lease {
+			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}, Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new("mcm-0_1"), AcquireTime: new(metav1.NewMicroTime(since)), RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(15)),
+			}}
+		}
+		lookAgain := reconcile.Result{RequeueAfter: 5 * time.Second}
+
+		BeforeEach(func() {
+			enableNativeFields()
+			machine = &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+				Name: "m-1", Namespace: namespace, Labels: map[string]string{"name": "md-1"}, Annotations: map[string]string{preserve: "auto-preserved"},
+			}}
+			create(machine)
+		})
+
+		It("should let it go on, for that MachineDeployment only, until they are taken over", func() {
+			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+			Expect(get("md-2").Spec.AutoPreserveFailedMachineMax).To(BeZero())
+
+			By("Starting the preservation controller")
+			create(lease(now.Add(-59 * time.Second)))
+			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+
+			By("Taking the machine over")
+			machine.Annotations[preserve] = "now"
+			Expect(c.Update(ctx, machine)).To(Succeed())
+			Expect(reconcileWorker()).To(BeZero())
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
+		})
+
+		DescribeTable("should let it give them up", func(prepare func()) {
+			prepare()
+			Expect(reconcileWorker()).To(BeZero())
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
+		},
+			Entry("when the preservation controller has left them", func() { create(lease(now.Add(-time.Minute))) }),
+			Entry("when they have no place", func() { configure(`"machineControllerManager":{"autoPreserveFailedMax":0}`) }),
+			Entry("when they are being deleted", func() {
+				machine.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
+				Expect(c.Update(ctx, machine)).To(Succeed())
+				Expect(c.Delete(ctx, machine)).To(Succeed())
+			}),
+		)
+
+		It("should wait for a preservation controller whose Lease is over", func() {
+			old := lease(now.Add(-time.Hour))
+			old.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-15 * time.Second)))
+			create(old)
+			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+		})
+
+		It("P12: should write the shares all the same when it cannot know, and say so", func() {
+			listError = errors.New("fake")
+			_, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(worker)})
+			Expect(err).To(MatchError(ContainSubstring(`failed to list the Machines of MachineDeployment "md-1": fake`)))
+			Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+		})
 	})
 
 	It("should write for each MachineDeployment of a pool that pods with volumes may be deleted by force, and take it back", func() {

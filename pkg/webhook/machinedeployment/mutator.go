@@ -56,11 +56,15 @@ func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) erro
 	if err != nil {
 		logf.FromContext(ctx).Info("Share cannot be determined, it stays what it is", "machineDeployment", client.ObjectKeyFromObject(deployment), "reason", err.Error())
 	}
-	if old, isDeployment := oldObj.(*machinev1alpha1.MachineDeployment); isDeployment && !ok {
-		settings, ok = share.Of(old)
+	var nativeMax int32 // what the worker controller has made of it, whatever the provider writes
+	if old, isDeployment := oldObj.(*machinev1alpha1.MachineDeployment); isDeployment {
+		nativeMax = old.Spec.AutoPreserveFailedMachineMax
+		if !ok {
+			settings, ok = share.Of(old)
+		}
 	}
 	if ok {
-		share.Apply(deployment, settings, nativeFields)
+		share.Apply(deployment, settings, nativeFields, nativeMax)
 	}
 	return nil
 }

@@ -123,6 +123,19 @@ var _ = Describe("Mutator", func() {
 		Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 72 * time.Hour})))
 	})
 
+	DescribeTable("should leave it to the worker controller to lower the native number, and let nobody raise it", func(old, written, want int32) {
+		enableNativeFields()
+		before := deployment.DeepCopy()
+		before.Spec.AutoPreserveFailedMachineMax, deployment.Spec.AutoPreserveFailedMachineMax = old, written
+		Expect(mutator.Mutate(ctx, deployment, before)).To(Succeed())
+		Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(Equal(want))
+	},
+		Entry("while machines are still to be taken over", int32(2), int32(2), int32(2)),
+		Entry("when it is lowered", int32(2), int32(0), int32(0)),
+		Entry("when the provider writes it again", int32(0), int32(2), int32(0)),
+		Entry("when the provider writes more", int32(1), int32(2), int32(1)),
+	)
+
 	It("should put back what a write of the provider takes away", func() {
 		enableNativeFields()
 		desired := deployment.DeepCopy()
@@ -191,6 +204,7 @@ var _ = Describe("Mutator", func() {
 		BeforeEach(func() {
 			enableNativeFields()
 			old = deployment.DeepCopy()
+			old.Spec.AutoPreserveFailedMachineMax = 0
 			old.Annotations = map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true", cycleKey: cycle, "old": "annotation"}
 		})
 

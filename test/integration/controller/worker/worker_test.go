@@ -133,6 +133,30 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		Expect(get("md-z1").ResourceVersion).To(Equal(before.ResourceVersion), "in the end, nobody has changed anything")
 	})
 
+	It("should leave machine-controller-manager its number until what it has auto-preserved is taken over, whatever the provider writes", func() {
+		deployPool(ctx, namespace)
+		machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+			Name: "md-z1-1", Namespace: namespace, Labels: map[string]string{"name": "md-z1"}, Annotations: map[string]string{"node.machine.sapcloud.io/preserve": "auto-preserved"},
+		}}
+		machine.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class-z1"}
+		Expect(env.Client.Create(ctx, machine)).To(Succeed())
+		numberOf := func(name string) func() int32 {
+			return func() int32 { return get(name).Spec.AutoPreserveFailedMachineMax }
+		}
+
+		enable(settings(3, "24h"))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		Eventually(numberOf("md-z2")).Should(BeZero())
+		deployPool(ctx, namespace)
+		Consistently(numberOf("md-z1")).WithTimeout(2 * time.Second).Should(BeEquivalentTo(3))
+
+		patch := client.MergeFrom(machine.DeepCopy())
+		machine.Annotations["node.machine.sapcloud.io/preserve"] = "now"
+		Expect(env.Client.Patch(ctx, machine, patch)).To(Succeed())
+		Eventually(numberOf("md-z1")).WithTimeout(20 * time.Second).Should(BeZero())
+		Expect(get("md-z1").Annotations).To(Equal(share("2", "24h0m0s")))
+	})
+
 	It("should let pods with volumes be deleted by force only where that is set, whatever the provider writes", func() {
 		forced := map[string]string{maxKey: "0", timeKey: "72h0m0s", forceKey: "true"}
 		deployPool(ctx, namespace)

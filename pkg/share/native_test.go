@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package share_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/share"
+)
+
+var _ = DescribeTable("How many machines machine-controller-manager may preserve by itself",
+	func(current, share int32, preserved int, atWork time.Duration, want int32) {
+		Expect(NativeMax(current, Settings{AutoPreserveFailedMax: share}, preserved, atWork)).To(Equal(want))
+	},
+	Entry("none, when it has preserved none", int32(2), int32(2), 0, time.Duration(0), int32(0)),
+	Entry("as many as until now, when it has preserved so many and nobody else is at work", int32(2), int32(2), 2, time.Duration(0), int32(2)),
+	Entry("as many as until now, when it has preserved fewer: a lower number costs more than one of them", int32(3), int32(3), 2, time.Duration(0), int32(3)),
+	Entry("as many as until now, when it has preserved more, and gives them up already", int32(1), int32(2), 2, time.Duration(0), int32(1)),
+	Entry("as many as until now, when there are not places for all of them", int32(3), int32(1), 3, time.Duration(0), int32(3)),
+	Entry("none, when there is no place for any", int32(3), int32(0), 3, time.Duration(0), int32(0)),
+	Entry("as many as until now, while the preservation controller is taking over", int32(2), int32(2), 1, 59*time.Second, int32(2)),
+	Entry("none, when the preservation controller has taken over all", int32(2), int32(2), 0, time.Second, int32(0)),
+	Entry("none, when the preservation controller has left some", int32(2), int32(2), 1, time.Minute, int32(0)),
+	Entry("none, when it may preserve none already", int32(0), int32(2), 2, time.Duration(0), int32(0)),
+)
