@@ -158,7 +158,7 @@ type Decision struct {
 	outlast time.Time
 	// fresh says that the machine fails for a reason which no kept one shows (P15).
 	fresh bool
-	// left says that what machine-controller-manager preserves by itself is left to it.
+	// left says that the machine is left to machine-controller-manager, and what that preserves by itself.
 	left bool
 	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
 	nodeGoes bool
@@ -243,6 +243,8 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
 	asker := d.wantedBy(g, now)
 	switch {
+	case !facts.IsPhaseKnown(d.Machine):
+		d.leaveAlone()
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
 		d.Why = WhyNoReplicas
@@ -270,6 +272,14 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.Why = WhyNoVM
 	default:
 		d.begin(asker, g, now)
+	}
+}
+
+// leaveAlone is for a machine in a phase that is not known, but what a preservation has left behind is still removed.
+func (d *Decision) leaveAlone() {
+	d.Why, d.left = WhyPhaseNotKnown, !d.notes.NodeUncleaned && d.Request.Spent == ""
+	if d.Request.Value == v1alpha1.RequestNow {
+		d.Verdict = Ignored
 	}
 }
 
