@@ -304,9 +304,14 @@ func (d *Decision) isOverdue(g Group, now time.Time) bool {
 		!g.Holder.spares(unasked, now)
 }
 
-// autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked.
+// autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked. A version to come
+// writes the expiry first and the annotation after that.
 func (d *Decision) autoPreservedNatively() bool {
-	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
+	value, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
+	_, synced := d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
+	status := d.Machine.Status.CurrentStatus
+	early := status.Phase == machinev1alpha1.MachineFailed && !annotated && !synced && !d.Request.OnNode && !IsExpiryInStatus(d.Machine)
+	return status.PreserveExpiryTime != nil && (early || value == preserveValueAutoPreserved)
 }
 
 // hadItsTime says that the machine was released after a failure and has not been healthy since (T8).
