@@ -24,6 +24,19 @@ type Member struct {
 	NodeUnknown bool
 }
 
+// knownPhases are all phases of machine-controller-manager 0.62. One that has just been created has none.
+var knownPhases = []machinev1alpha1.MachinePhase{
+	"", machinev1alpha1.MachinePending, machinev1alpha1.MachineAvailable, machinev1alpha1.MachineRunning, machinev1alpha1.MachineUnknown, machinev1alpha1.MachineFailed,
+	machinev1alpha1.MachineTerminating, machinev1alpha1.MachineCrashLoopBackOff,
+	machinev1alpha1.MachineInPlaceUpdating, machinev1alpha1.MachineInPlaceUpdateSuccessful, machinev1alpha1.MachineInPlaceUpdateFailed,
+}
+
+// IsPhaseKnown says that it is known what the phase of a machine means. In any other, of a machine-controller-manager to come, the
+// machine is left alone: nothing is begun, and what has begun ends at its time.
+func IsPhaseKnown(machine *machinev1alpha1.Machine) bool {
+	return slices.Contains(knownPhases, machine.Status.CurrentStatus.Phase)
+}
+
 // IsReady says that a node is ready, and answers: a pod that was deleted there has ended.
 func IsReady(node *corev1.Node) bool {
 	ready := v1alpha1.ConditionOf(node, corev1.NodeReady)

@@ -158,7 +158,7 @@ type Decision struct {
 	outlast time.Time
 	// fresh says that the machine fails for a reason which no kept one shows (P15).
 	fresh bool
-	// left says that what machine-controller-manager preserves by itself is left to it.
+	// left says that the machine is left to machine-controller-manager, and what that preserves by itself.
 	left bool
 	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
 	nodeGoes bool
@@ -243,6 +243,8 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
 	asker := d.wantedBy(g, now)
 	switch {
+	case !facts.IsPhaseKnown(d.Machine):
+		d.leaveAlone()
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
 		d.Why = WhyNoReplicas
@@ -273,6 +275,14 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	}
 }
 
+// leaveAlone is for a machine in a phase that is not known, but what a preservation has left behind is still removed.
+func (d *Decision) leaveAlone() {
+	d.Why, d.left = WhyPhaseNotKnown, !d.notes.NodeUncleaned && d.Request.Spent == ""
+	if d.Request.Value == v1alpha1.RequestNow {
+		d.Verdict = Ignored
+	}
+}
+
 // untold are the rules that nobody is told of: of a hold in the margin, because nothing has happened yet (H4), and of the end of a
 // maintenance (M13).
 var untold = []Rule{"", RuleMargin, RuleMaintenanceOver}
@@ -294,9 +304,14 @@ func (d *Decision) isOverdue(g Group, now time.Time) bool {
 		!g.Holder.spares(unasked, now)
 }
 
-// autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked.
+// autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked. A version to come
+// writes the expiry first and the annotation after that.
 func (d *Decision) autoPreservedNatively() bool {
-	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == ValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
+	value, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
+	_, synced := d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
+	status := d.Machine.Status.CurrentStatus
+	early := status.Phase == machinev1alpha1.MachineFailed && !annotated && !synced && !d.Request.OnNode && !IsExpiryInStatus(d.Machine)
+	return status.PreserveExpiryTime != nil && (early || value == ValueAutoPreserved)
 }
 
 // hadItsTime says that the machine was released after a failure and has not been healthy since (T8).

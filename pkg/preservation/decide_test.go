@@ -359,8 +359,26 @@ var _ = Describe("Decide", func() {
 		Expect(Steps(g.Holder, Decide(g, now)[0], g.Timeouts, now) == nil).To(Equal(untouched))
 	},
 		Entry("auto-preserved", true, Annotation(preserve, "auto-preserved"), Native(later)),
-		Entry("held, and nobody knows why", false, Native(later)),
+		Entry("auto-preserved, and the annotation is yet to come", true, Native(later)),
+		Entry("held at a request that was withdrawn", false, Annotation(lastApplied, "when-failed"), Native(later)),
+		Entry("held by us until a moment ago", false, ExpiryInStatus(later)),
 	)
+
+	It("T5: should take over what machine-controller-manager has auto-preserved before its annotation comes, and keep it when that has come", func() {
+		g := group(1, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later)))
+		g.Holder = PreserveExpiry{}
+		decisions, _ := round(g, now)
+		Expect(decisions[0].Why).To(Equal(WhyPreservedNatively))
+		Expect(decisions[0].Target.Expiry()).To(BeTemporally("==", later))
+		Annotation(preserve, "auto-preserved")(g.Members[0].Machine)
+		for range 3 {
+			decisions, _ = round(g, now.Add(time.Second))
+		}
+		Expect(decisions[0].Current.Cause()).To(Equal("auto"))
+		Expect(decisions[0].Current.Expiry()).To(BeTemporally("==", later))
+		Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+		Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", later))
+	})
 
 	DescribeTable("P6 T5: should take over the expiry of machine-controller-manager where people may know it", func(want time.Time, m facts.Member) {
 		g := group(1, m)
@@ -373,6 +391,8 @@ var _ = Describe("Decide", func() {
 		Entry("it is left over from a hold of ours", expiry, onNode("now", quiet, ExpiryInStatus(later))),
 		Entry("they asked for a time of their own", now.Add(2*time.Hour), onMachine(quiet, Native(later), Annotation(preserve, "now"), Annotation(timeout, "2h"))),
 		Entry("it has auto-preserved the machine", later, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later), Annotation(preserve, "auto-preserved"))),
+		Entry("it has auto-preserved the machine, and the annotation is yet to come", later, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later))),
+		Entry("P14: the node says what is only for Machines", expiry, onNode("auto-preserved", Phase(machinev1alpha1.MachineFailed, now), Native(later))),
 		Entry("it had auto-preserved the machine, and that is over", expiry, onMachine(failing, Native(past), Annotation(preserve, "auto-preserved"))),
 		Entry("nobody knows why it holds", expiry, onMachine(failing, Native(later))),
 		Entry("it was to auto-preserve the machine, and has not", expiry, onMachine(failing, Annotation(preserve, "auto-preserved"))),

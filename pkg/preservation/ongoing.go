@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -115,6 +116,7 @@ func (d *Decision) settleFailure(now time.Time) {
 	switch {
 	case d.rolling && (d.Target.Failed || d.Target.FailsAt.IsZero() && d.due):
 		d.replace()
+	case !facts.IsPhaseKnown(d.Machine): // what the machine waits for is decided once the phase is known again
 	case d.Target.Failed && d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 		d.become(RuleRecover, WhyHealthyAgain)

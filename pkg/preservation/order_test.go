@@ -34,7 +34,7 @@ func groups(now time.Time) *rapid.Generator[Group] {
 	}
 	ahead := func(t *rapid.T, name string) time.Time { return in(t, name, 3600, 7200, 1e6, 30, 0, -60) }
 	member := func(t *rapid.T, name string) facts.Member {
-		phase := machinev1alpha1.MachinePhase(pick(t, "phase", "", "Pending", "CrashLoopBackOff", "Running", "Unknown", "Unknown", "Failed"))
+		phase := machinev1alpha1.MachinePhase(pick(t, "phase", "", "Pending", "CrashLoopBackOff", "Running", "Unknown", "Unknown", "Failed", "Rebooting"))
 		options := []MachineOption{Created(around(t, "created")), Phase(phase, around(t, "since"))}
 		if rapid.Bool().Draw(t, "kept") {
 			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),

@@ -57,6 +57,7 @@ var (
 	WhyFailedTooEarly = reasons.Add("FailedTooEarly", "H3", "machine-controller-manager marked it Failed before it could be preserved")
 	WhyHadItsTime     = reasons.Add("HadItsTime", RuleReleaseFailed, "it was already preserved and released after this failure")
 	WhyNoVM           = reasons.Add("NoVM", "T6", "it has no VM")
+	WhyPhaseNotKnown  = reasons.Add("PhaseNotKnown", RuleBegin, "machine-controller-manager has it in a phase that the preservation controller does not know")
 )
 
 // ReasonOf returns the reason with an ID, the zero Reason if there is none.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -142,7 +143,7 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 func (d *Decision) mayTakeOver(g Group, now time.Time) bool {
 	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
 	_, ok := d.wants(theShare, g, now)
-	return failed && ok && !d.rolling && !d.tooLate(g, now) && d.Machine.Spec.ProviderID != ""
+	return failed && ok && facts.IsPhaseKnown(d.Machine) && !d.rolling && !d.tooLate(g, now) && d.Machine.Spec.ProviderID != ""
 }
 
 // giveUp is for a machine that there is no place for when a remediation ends, or is about to.

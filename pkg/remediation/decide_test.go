@@ -18,9 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
+
+func asIs(*machine) {}
 
 var _ = Describe("Decide", func() {
 	var (
@@ -505,16 +508,56 @@ var _ = Describe("Decide", func() {
 		)
 		It("X2, X8: counts nodes that are not ready, and those that are cycled", func() {
 			var nodes NodeCount
-			nodes.Add(m.node, nil)
-			nodes.Add(m.node, m.obj)
+			nodes.Add(m.node, m.obj, nil)
+			nodes.Add(m.node, m.obj, nil)
 			Expect(nodes).To(Equal(NodeCount{All: 2}))
 			w.run()
-			nodes.Add(m.node, m.obj)
+			nodes.Add(m.node, m.obj, nil)
 			m.setReady(false, w.now)
-			nodes.Add(m.node, nil)
-			nodes.Add(&corev1.Node{}, nil)
+			nodes.Add(m.node, builder.Machine("m"), nil)
+			nodes.Add(&corev1.Node{}, builder.Machine("m"), nil)
 			Expect(nodes).To(Equal(NodeCount{All: 5, Away: 3}))
 		})
+		DescribeTable("X2, X8: leaves out what dependency-watchdog leaves out",
+			func(counted bool, machine *machinev1alpha1.Machine, opts ...builder.NodeOption) {
+				var nodes NodeCount
+				nodes.Add(builder.Node("m", append(opts, builder.NotReady)...), machine, facts.DefaultNodeConditions)
+				Expect(nodes == NodeCount{All: 1, Away: 1}).To(Equal(counted))
+				Expect(nodes == NodeCount{}).To(Equal(!counted))
+			},
+			Entry("not a machine that runs", true, builder.Machine("m")),
+			Entry("not a machine that is doubted, also one that is held in this phase", true, builder.Machine("m", builder.Phase("Unknown", builder.Start))),
+			Entry("not a machine in a phase that is not known", true, builder.Machine("m", builder.Phase("Rebooting", builder.Start))),
+			Entry("a node without a machine", false, nil),
+			Entry("a machine that has failed, preserved or not", false, builder.Machine("m", builder.Phase("Failed", builder.Start))),
+			Entry("a machine that goes", false, builder.Machine("m", builder.Phase("Terminating", builder.Start))),
+			Entry("a node with a bad condition", false, builder.Machine("m"), builder.Condition("KernelDeadlock", corev1.ConditionTrue, "", "")),
+			Entry("not one of which that is not known", true, builder.Machine("m"), builder.Condition("KernelDeadlock", corev1.ConditionUnknown, "", "")),
+			Entry("not one with a condition that is none of its machine's", true,
+				builder.Machine("m", func(m *machinev1alpha1.Machine) {
+					m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{NodeConditions: new("Broken")}
+				}), builder.Condition("KernelDeadlock", corev1.ConditionTrue, "", "")),
+			Entry("a node that is being updated in place", false, builder.Machine("m"), builder.Condition("InPlaceUpdate", corev1.ConditionTrue, "ReadyForUpdate", "")),
+			Entry("a node whose update in place has failed", false, builder.Machine("m"), builder.Condition("InPlaceUpdate", corev1.ConditionTrue, "UpdateFailed", "")),
+			Entry("not a node that is only selected for that", true, builder.Machine("m"), builder.Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")),
+		)
+		DescribeTable("X2, X8: looks only at what dependency-watchdog would count when the host is off",
+			func(begins bool, others NodeCount, machines ...func(*machine)) {
+				start("a", "b", "c")
+				w.Others, w.NodeConditions = &others, facts.DefaultNodeConditions
+				for i, change := range machines {
+					change(w.machines[i])
+				}
+				w.run()
+				Expect(m.begun > 0).To(Equal(begins), m.record()["wait"])
+			},
+			Entry("a machine that failed is not away", true, NodeCount{}, asIs, asIs, func(m *machine) { builder.Phase("Failed", w.now)(m.obj); m.setReady(false, w.now) }),
+			Entry("machines that go are not there", false, NodeCount{All: 1, Away: 1}, asIs,
+				func(m *machine) { builder.Phase("Terminating", w.now)(m.obj) }, func(m *machine) { builder.Phase("Terminating", w.now)(m.obj) }),
+			Entry("one whose condition is forgotten with its kubelet is away", false, NodeCount{All: 1, Away: 1},
+				func(m *machine) { m.editNode(builder.Condition("DiskPressure", corev1.ConditionTrue, "", "")) },
+				func(m *machine) { builder.Phase("Terminating", w.now)(m.obj) }, func(m *machine) { builder.Phase("Terminating", w.now)(m.obj) }),
+		)
 		DescribeTable("X8, X14: what comes in the way before the host is off makes the cycle wait again, and it does not count",
 			func(reason string, block, unblock func()) {
 				start("a", "b", "c", "d", "e")

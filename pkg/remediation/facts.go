@@ -5,6 +5,8 @@
 package remediation
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -43,8 +45,9 @@ type Group struct {
 	MaxServicing time.Duration
 	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9).
 	Evidence bool
-	// Timeouts are the defaults of the machines' timeouts.
-	Timeouts facts.Timeouts
+	// Timeouts are the defaults of the machines' timeouts, NodeConditions those of the types of conditions that make a node unhealthy.
+	Timeouts       facts.Timeouts
+	NodeConditions []string
 	// ShootAway says that the shoot's API server does not answer. ShootBack is since when it answers again, zero if it was never
 	// away (X8).
 	ShootAway bool
@@ -55,16 +58,42 @@ type Group struct {
 
 // NodeCount is a number of nodes.
 type NodeCount struct {
-	// All is how many nodes there are. Away is how many of them are not ready, or have a machine that is being power-cycled.
+	// All is how many nodes dependency-watchdog looks at. Away is how many of them are not ready, or have a machine that is being
+	// power-cycled.
 	All, Away int
 }
 
-// Add counts a node and its machine, nil for a node without one.
-func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
+// Add counts a node and its machine, nil for a node without one. It leaves out what dependency-watchdog leaves out (see isWatched).
+// unhealthy are the types of the conditions by which a node is unhealthy, unless its machine has its own.
+func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine, unhealthy []string) {
+	if !isWatched(node, machine, unhealthy) {
+		return
+	}
 	n.All++
-	if !facts.IsReady(node) || machine != nil && UnderWay(machine) {
+	if !facts.IsReady(node) || UnderWay(machine) {
 		n.Away++
 	}
+}
+
+// isWatched says that dependency-watchdog looks at the lease of a node: since 1.3 it leaves out those without a machine, or
+// with one that is Failed or Terminating, and those that a condition makes unhealthy; since 1.7 those that are updated in place, too. It
+// looks at the leases of machines in all other phases, also in Unknown.
+func isWatched(node *corev1.Node, machine *machinev1alpha1.Machine, unhealthy []string) bool {
+	if IsUnwatched(machine) {
+		return false
+	}
+	if c := machine.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
+		unhealthy = strings.Split(*c.NodeConditions, ",")
+	}
+	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Status == corev1.ConditionTrue && slices.Contains(unhealthy, string(c.Type)) ||
+			c.Type == machinev1alpha1.NodeInPlaceUpdate && (c.Reason == machinev1alpha1.ReadyForUpdate || c.Reason == machinev1alpha1.UpdateFailed)
+	})
+}
+
+// IsUnwatched says that dependency-watchdog leaves a node out because of its machine, nil for a node without one.
+func IsUnwatched(machine *machinev1alpha1.Machine) bool {
+	return machine == nil || machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed || machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineTerminating
 }
 
 // areTooManyAway says that Gardener's dependency-watchdog would consider the nodes cut off: the leases of 60 % of them, and of more than

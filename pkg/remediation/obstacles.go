@@ -146,16 +146,20 @@ func (g *Group) count() *NodeCount {
 	nodes := *g.Others
 	for _, m := range g.Members {
 		if m.Node != nil {
-			nodes.Add(m.Node, m.Machine)
+			nodes.Add(m.Node, m.Machine, g.NodeConditions)
 		}
 	}
 	return &nodes
 }
 
-// withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
+// withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference. One that is ready
+// and left out may be counted by then: nobody knows its conditions any more, or its machine is taken for running.
 func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
 	if d.Node != nil && facts.IsReady(d.Node) && !d.is.underWay() {
+		if !isWatched(d.Node, d.Machine, d.group.NodeConditions) {
+			nodes.All++
+		}
 		nodes.Away++
 	}
 	return nodes

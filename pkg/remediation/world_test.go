@@ -278,7 +278,7 @@ func (w *world) decide() []Decision {
 		case m.seen != nil:
 			group.Members = append(group.Members, w.member(m))
 		case m.node != nil && others != nil:
-			others.Add(m.node, nil)
+			others.Add(m.node, nil, w.NodeConditions)
 		}
 	}
 	group.Others = others
@@ -467,7 +467,7 @@ func (w *world) mayGoOff(m *machine) {
 	}
 	nodes := *w.Others
 	for _, m := range w.machines {
-		if m.node != nil {
+		if m.node != nil && m.obj != nil && m.obj.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed && m.obj.Status.CurrentStatus.Phase != machinev1alpha1.MachineTerminating {
 			if nodes.All++; !m.healthy() || underWay(m.obj) {
 				nodes.Away++
 			}

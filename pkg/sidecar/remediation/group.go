@@ -45,6 +45,8 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		Timeouts:     r.Timeouts,
 		ShootAway:    !r.Nodes.Synced(),
 		ShootBack:    r.Nodes.Back(),
+
+		NodeConditions: r.NodeConditions,
 	}
 	cached := readers{seed: r.Source, shoot: r.Nodes}
 	from := cached
@@ -101,7 +103,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		}
 		listing, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
-		if group.Others, group.OtherCycles, err = others(listing, req.Namespace, from, group.Members); err != nil {
+		if group.Others, group.OtherCycles, err = others(listing, req.Namespace, from, group); err != nil {
 			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", brief.CutError(err).Error())
 		}
 	}
@@ -115,11 +117,10 @@ type readers struct {
 	limit int64
 }
 
-// others counts the nodes of the shoot that are not those of the members, including nodes without a machine, and the other machines that
-// are being power-cycled (X8).
-func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (nodes *remediation.NodeCount, cycles int, err error) {
+// others counts the nodes of the shoot that are not those of the group's members, and the other machines that are being power-cycled (X8).
+func others(ctx context.Context, namespace string, from readers, group *remediation.Group) (nodes *remediation.NodeCount, cycles int, err error) {
 	known, ours := sets.New[string](), sets.New[types.UID]()
-	for _, member := range members {
+	for _, member := range group.Members {
 		if ours.Insert(member.Machine.UID); member.Node != nil {
 			known.Insert(member.Node.Name)
 		}
@@ -135,7 +136,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 			cycles++
 		}
 		// A new machine may have the node name of an old machine that is still being deleted.
-		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; machines[name] == nil || remediation.UnderWay(machine) {
+		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; remediation.IsUnwatched(machines[name]) || remediation.UnderWay(machine) {
 			machines[name] = machine
 		}
 	}
@@ -147,7 +148,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 		}
 		for i := range page.Items {
 			if node := &page.Items[i]; !known.Has(node.Name) {
-				nodes.Add(node, machines[node.Name])
+				nodes.Add(node, machines[node.Name], group.NodeConditions)
 			}
 		}
 		if next = page.Continue; next == "" || from.limit == 0 { // a cache does not page, and always says that there are more

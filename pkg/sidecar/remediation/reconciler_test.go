@@ -356,6 +356,7 @@ var _ = Describe("Reconciler", func() {
 		e.edit(ctx, deployment, func() { deployment.Annotations[settings] = `{"maxConcurrent":2}` })
 		for i := range 8 { // so that two may be off
 			Expect(e.c.Create(ctx, builder.Node(fmt.Sprint("n", i)))).To(Succeed())
+			Expect(e.c.Create(ctx, builder.Machine(fmt.Sprint("n", i)))).To(Succeed())
 		}
 		e.ask(ctx, "gone")
 		e.ask(ctx, "left")
@@ -662,16 +663,25 @@ var _ = Describe("Reconciler", func() {
 			Expect(e.phase(ctx, "b")).To(Equal("PoweringOff"))
 		})
 
-		It("should count those of no machine", func(ctx SpecContext) {
+		DescribeTable("should count those that dependency-watchdog counts", func(ctx SpecContext, phase string, machines ...*machinev1alpha1.Machine) {
 			e := newEnvironment("m")
-			bare := builder.Node("bare")
-			bare.Status.Conditions[0].Status = corev1.ConditionUnknown
-			Expect(e.c.Create(ctx, bare)).To(Succeed())
-			Expect(e.c.Status().Update(ctx, bare)).To(Succeed())
+			other := builder.Node("other")
+			other.Status.Conditions[0].Status = corev1.ConditionUnknown
+			Expect(e.c.Create(ctx, other)).To(Succeed())
+			Expect(e.c.Status().Update(ctx, other)).To(Succeed())
+			for _, machine := range machines {
+				Expect(e.c.Create(ctx, machine.DeepCopy())).To(Succeed())
+			}
 			e.ask(ctx, "m")
 			e.settle(ctx)
-			Expect(e.phase(ctx, "m")).To(Equal("Waiting"))
-		})
+			Expect(e.phase(ctx, "m")).To(Equal(phase))
+		},
+			Entry("not that of no machine", "PoweringOff"),
+			Entry("that of a machine", "Waiting", builder.Machine("other")),
+			Entry("not that of a machine that has failed", "PoweringOff", builder.Machine("other", builder.Phase("Failed", builder.Start))),
+			Entry("that of a machine that has the place of one that goes", "Waiting",
+				builder.Machine("another", builder.Phase("Terminating", builder.Start), func(m *machinev1alpha1.Machine) { m.Labels["node"] = "other" }), builder.Machine("other")),
+		)
 
 		It("should decide on one MachineDeployment at a time", func(ctx SpecContext) {
 			e := newEnvironment("a", "", "b", "c")
