@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -149,7 +149,7 @@ var _ = Describe("Reconciler", func() {
 			}},
 			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 			Recorder: recorder,
-			Clock:    clocktesting.NewFakePassiveClock(now),
+			Clock:    testclock.NewFakePassiveClock(now),
 		}
 
 		worker = &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace}}
