@@ -8,11 +8,7 @@ package machineevidence
 
 import (
 	"context"
-	"fmt"
 
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
-	"github.com/gardener/gardener/pkg/component"
-	"github.com/gardener/gardener/pkg/utils/managedresources"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,25 +27,10 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 	return shootresources.Resources{Client: c, Namespace: namespace, Name: ManagedResourceName}
 }
 
-// New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.Deployer {
-	return &machineEvidence{resources: Resources(c, namespace)}
+// Deploy deploys it for the control plane of a shoot.
+func Deploy(ctx context.Context, c client.Client, namespace string) error {
+	return Resources(c, namespace).Deploy(ctx, objects()...)
 }
-
-type machineEvidence struct{ resources shootresources.Resources }
-
-// Deploy implements component.Deployer.
-func (m *machineEvidence) Deploy(ctx context.Context) error {
-	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(shootresources.Finalized(objects()...)...)
-	if err != nil {
-		return fmt.Errorf("failed to serialize the namespace of evidence: %w", err)
-	}
-	return m.resources.Deploy(ctx, data)
-}
-
-// Destroy implements component.Deployer.
-func (m *machineEvidence) Destroy(ctx context.Context) error { return m.resources.Destroy(ctx) }
 
 func objects() []client.Object {
 	meta := func(name string) metav1.ObjectMeta {

@@ -37,7 +37,7 @@ var _ = Describe("MachineEvidence", func() {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
-		Expect(New(c, controlPlane).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, controlPlane)).To(Succeed())
 
 		managedResource := &resourcesv1alpha1.ManagedResource{}
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: controlPlane, Name: name}, managedResource)).To(Succeed())
@@ -66,7 +66,7 @@ var _ = Describe("MachineEvidence", func() {
 		}
 		Expect(kinds).To(ConsistOf("Namespace /"+namespace, "Role "+namespace+"/evidence-viewer", "Role "+namespace+"/"+writer, "RoleBinding "+namespace+"/"+writer))
 
-		Expect(New(c, controlPlane).Destroy(ctx)).To(Succeed())
+		Expect(Resources(c, controlPlane).Destroy(ctx)).To(Succeed())
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 })

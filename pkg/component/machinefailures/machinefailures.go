@@ -8,11 +8,7 @@ package machinefailures
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
-	"github.com/gardener/gardener/pkg/component"
-	"github.com/gardener/gardener/pkg/utils/managedresources"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,25 +47,10 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 	return shootresources.Resources{Client: c, Namespace: namespace, Name: ManagedResourceName}
 }
 
-// New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.Deployer {
-	return &machineFailures{resources: Resources(c, namespace)}
+// Deploy deploys the API for the control plane of a shoot.
+func Deploy(ctx context.Context, c client.Client, namespace string) error {
+	return Resources(c, namespace).Deploy(ctx, definition.DeepCopy(), viewer())
 }
-
-type machineFailures struct{ resources shootresources.Resources }
-
-// Deploy implements component.Deployer.
-func (m *machineFailures) Deploy(ctx context.Context) error {
-	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(shootresources.Finalized(definition.DeepCopy(), viewer())...)
-	if err != nil {
-		return fmt.Errorf("failed to serialize the API of MachineFailures: %w", err)
-	}
-	return m.resources.Deploy(ctx, data)
-}
-
-// Destroy implements component.Deployer.
-func (m *machineFailures) Destroy(ctx context.Context) error { return m.resources.Destroy(ctx) }
 
 func viewer() *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{

@@ -35,7 +35,7 @@ var _ = Describe("MachineFailures", func() {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
-		Expect(New(c, namespace).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, namespace)).To(Succeed())
 
 		managedResource := &resourcesv1alpha1.ManagedResource{}
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, managedResource)).To(Succeed())
@@ -60,7 +60,7 @@ var _ = Describe("MachineFailures", func() {
 			}
 		}
 
-		Expect(New(c, namespace).Destroy(ctx)).To(Succeed())
+		Expect(Resources(c, namespace).Destroy(ctx)).To(Succeed())
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 })

@@ -14,9 +14,6 @@ import (
 	"strings"
 	"time"
 
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
-	"github.com/gardener/gardener/pkg/component"
-	"github.com/gardener/gardener/pkg/utils/managedresources"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -66,45 +63,19 @@ func DefinitionNames() []string {
 	return names
 }
 
-// Resources are what has the API.
+// Resources are what has the API. Without them, everything stays in the shoot as it is.
 func Resources(c client.Client, namespace string) shootresources.Resources {
 	return shootresources.Resources{Client: c, Namespace: namespace, Name: ManagedResourceName, KeepObjects: true}
 }
 
-// New returns the component for the control plane of a shoot. The settings must be valid and have their defaults.
-func New(c client.Client, namespace string, settings *preservation.NodeMaintenance) component.Deployer {
-	return &nodeMaintenance{resources: Resources(c, namespace), settings: settings}
-}
-
-type nodeMaintenance struct {
-	resources shootresources.Resources
-	settings  *preservation.NodeMaintenance
-}
-
-// Deploy creates or updates the resources. Gardener-resource-manager puts the specification of the configuration back to what
-// it is here within a minute, and leaves alone what others annotate it with.
-func (n *nodeMaintenance) Deploy(ctx context.Context) error {
-	registry := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer)
+// Deploy deploys the API for the control plane of a shoot. The settings must be valid and have their defaults. Others may annotate the
+// configuration that they become in the shoot.
+func Deploy(ctx context.Context, c client.Client, namespace string, settings *preservation.NodeMaintenance) error {
+	objects := []client.Object{configOf(settings)}
 	for _, definition := range definitions {
-		if err := registry.Add(definition.DeepCopy()); err != nil {
-			return fmt.Errorf("failed to serialize CustomResourceDefinition %q: %w", definition.Name, err)
-		}
+		objects = append(objects, definition.DeepCopy())
 	}
-	config, err := yaml.Marshal(configOf(n.settings))
-	if err != nil {
-		return fmt.Errorf("failed to serialize the MaintenanceOperatorConfig: %w", err)
-	}
-	registry.AddSerialized("maintenanceoperatorconfig.yaml", config)
-	data, err := registry.SerializedObjects()
-	if err != nil {
-		return fmt.Errorf("failed to serialize the API of NodeMaintenances: %w", err)
-	}
-	return n.resources.Deploy(ctx, data)
-}
-
-// Destroy leaves everything in the shoot as it is.
-func (n *nodeMaintenance) Destroy(ctx context.Context) error {
-	return n.resources.Destroy(ctx)
+	return Resources(c, namespace).Deploy(ctx, objects...)
 }
 
 // configOf sets every field that the API server would give a default.

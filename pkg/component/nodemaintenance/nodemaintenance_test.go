@@ -76,7 +76,7 @@ var _ = Describe("NodeMaintenance", func() {
 	}
 
 	It("should bring the definitions with our label, and the limits that the Shoot sets", func() {
-		Expect(New(c, namespace, settings).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, namespace, settings)).To(Succeed())
 		Expect(manifests()).To(HaveLen(3))
 		for _, name := range []string{configs, maintenances} {
 			Expect(manifests()[name]).To(BeAssignableToTypeOf(&apiextensionsv1.CustomResourceDefinition{}))
@@ -96,14 +96,14 @@ var _ = Describe("NodeMaintenance", func() {
 
 	It("should set no limit that the Shoot does not set, and 0 where it does", func() {
 		settings.MaxUnavailable, *settings.MaxParallelOperations = nil, intstr.FromInt32(0)
-		Expect(New(c, namespace, settings).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, namespace, settings)).To(Succeed())
 		spec := manifests()["default"].(*maintenancev1alpha1.MaintenanceOperatorConfig).Spec
 		Expect(spec.MaxUnavailable).To(BeNil())
 		Expect(spec.MaxParallelOperations).To(HaveValue(Equal(intstr.FromInt32(0))))
 	})
 
 	It("should leave in the shoot what is there, and nothing in the seed", func() {
-		Expect(New(c, namespace, settings).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, namespace, settings)).To(Succeed())
 		Expect(managedResource().Spec).To(Equal(resourcesv1alpha1.ManagedResourceSpec{
 			SecretRefs:   []corev1.LocalObjectReference{{Name: "managedresource-" + name}},
 			InjectLabels: map[string]string{"shoot.gardener.cloud/no-cleanup": "true"},
@@ -111,8 +111,8 @@ var _ = Describe("NodeMaintenance", func() {
 		}))
 		Expect(managedResource().Labels).To(Equal(map[string]string{"origin": "gardener-extension-machine-preservation"}))
 
-		Expect(New(c, namespace, nil).Destroy(ctx)).To(Succeed())
-		Expect(New(c, namespace, nil).Destroy(ctx)).To(Succeed(), "twice is as good as once")
+		Expect(Resources(c, namespace).Destroy(ctx)).To(Succeed())
+		Expect(Resources(c, namespace).Destroy(ctx)).To(Succeed(), "twice is as good as once")
 		for _, list := range []client.ObjectList{&corev1.SecretList{}, &resourcesv1alpha1.ManagedResourceList{}} {
 			Expect(c.List(ctx, list)).To(Succeed())
 			Expect(list).To(HaveField("Items", BeEmpty()))
@@ -127,15 +127,15 @@ var _ = Describe("NodeMaintenance", func() {
 			return state
 		}
 		Expect(state()).To(Equal(shootresources.Absent))
-		Expect(New(c, namespace, settings).Deploy(ctx)).To(Succeed())
+		Expect(Deploy(ctx, c, namespace, settings)).To(Succeed())
 		Expect(state()).To(Equal(shootresources.Present))
 
 		terminating := managedResource()
 		terminating.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
 		Expect(c.Update(ctx, terminating)).To(Succeed())
-		Expect(New(c, namespace, settings).Destroy(ctx)).To(Succeed())
+		Expect(Resources(c, namespace).Destroy(ctx)).To(Succeed())
 		Expect(state()).To(Equal(shootresources.Terminating))
-		err := New(c, namespace, settings).Deploy(ctx)
+		err := Deploy(ctx, c, namespace, settings)
 		Expect(err).To(MatchError(shootresources.ErrTerminating))
 		Expect(err).To(MatchError(`ManagedResource "extension-machine-preservation-node-maintenance" is being deleted`))
 	})

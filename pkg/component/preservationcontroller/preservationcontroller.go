@@ -14,12 +14,10 @@ import (
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/controllerutils"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	kubernetesutils "github.com/gardener/gardener/pkg/utils/kubernetes"
-	"github.com/gardener/gardener/pkg/utils/managedresources"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -127,7 +125,7 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 		return err
 	}
 
-	if err := p.deployManagedResource(ctx); err != nil {
+	if err := Resources(p.client, p.namespace).Deploy(ctx, p.shootResources()...); err != nil {
 		return err
 	}
 	if err := p.deployMonitoring(ctx); err != nil {
@@ -193,16 +191,6 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		return fmt.Errorf("failed to deploy RoleBinding: %w", err)
 	}
 	return nil
-}
-
-// deployManagedResource deploys what gardener-resource-manager brings into the shoot.
-func (p *preservationController) deployManagedResource(ctx context.Context) error {
-	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(shootresources.Finalized(p.shootResources()...)...)
-	if err != nil {
-		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
-	}
-	return Resources(p.client, p.namespace).Deploy(ctx, data)
 }
 
 // Resources are what has the permissions in the shoot.

@@ -13,13 +13,28 @@ import (
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/controllerutils"
 	kubernetesutils "github.com/gardener/gardener/pkg/utils/kubernetes"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
+
+// scheme has what is brought into shoots.
+var scheme = runtime.NewScheme()
+
+func init() {
+	utilruntime.Must(kubernetesclient.AddShootSchemeToScheme(scheme))
+	utilruntime.Must(maintenancev1alpha1.AddToScheme(scheme))
+}
 
 const (
 	origin = "gardener-extension-machine-preservation"
@@ -41,20 +56,25 @@ type Resources struct {
 	Namespace string
 	// Name is that of the ManagedResource.
 	Name string
-	// KeepObjects says that what is in the shoot stays there when the ManagedResource is deleted.
+	// KeepObjects says that what is in the shoot stays there when the ManagedResource is deleted. What does not stay loses the finalizers of
+	// others when it is being deleted for too long.
 	KeepObjects bool
 }
 
-// Finalized has gardener-resource-manager take all finalizers from objects that are being deleted for too long, and returns them.
-func Finalized(objects ...client.Object) []client.Object {
-	for _, object := range objects {
-		kubernetesutils.SetMetaDataAnnotation(object, resourcesv1alpha1.FinalizeDeletionAfter, finalizeAfter)
+// Deploy creates or updates the resources, which bring the objects into the shoot. Gardener-resource-manager puts back within a minute what
+// others change in them.
+func (r Resources) Deploy(ctx context.Context, objects ...client.Object) error {
+	if !r.KeepObjects {
+		for _, object := range objects {
+			kubernetesutils.SetMetaDataAnnotation(object, resourcesv1alpha1.FinalizeDeletionAfter, finalizeAfter)
+		}
 	}
-	return objects
-}
+	yaml := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true})
+	data, err := managedresources.NewRegistry(scheme, serializer.NewCodecFactory(scheme), yaml).AddAllAndSerialize(objects...)
+	if err != nil {
+		return fmt.Errorf("failed to serialize the objects of ManagedResource %q: %w", r.Name, err)
+	}
 
-// Deploy creates or updates the resources with what a registry of managed resources has serialized.
-func (r Resources) Deploy(ctx context.Context, data map[string][]byte) error {
 	secret := r.secret()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, r.Client, secret, func() error {
 		secret.Type = corev1.SecretTypeOpaque
@@ -65,7 +85,7 @@ func (r Resources) Deploy(ctx context.Context, data map[string][]byte) error {
 	}
 
 	managedResource := r.managedResource()
-	_, err := controllerutils.GetAndCreateOrMergePatch(ctx, r.Client, managedResource, func() error {
+	_, err = controllerutils.GetAndCreateOrMergePatch(ctx, r.Client, managedResource, func() error {
 		if managedResource.DeletionTimestamp != nil {
 			return ErrTerminating
 		}

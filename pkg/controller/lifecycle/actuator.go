@@ -233,19 +233,17 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if err != nil {
 		return err
 	}
-	failures := machinefailures.New(a.Client, ex.Namespace)
 	var terminating, evidenceTerminating error
 	if values.Failures {
-		if terminating = failures.Deploy(ctx); errors.Is(terminating, shootresources.ErrTerminating) {
+		if terminating = machinefailures.Deploy(ctx, a.Client, ex.Namespace); errors.Is(terminating, shootresources.ErrTerminating) {
 			values.Failures = false // as long as the former API goes; all else does not wait for that
 		} else if terminating != nil {
 			return terminating
 		}
 	}
-	evidence := machineevidence.New(a.Client, ex.Namespace)
 	if values.Evidence {
 		// It is stored in the seed all the same as long as the former namespace in the shoot goes.
-		if evidenceTerminating = evidence.Deploy(ctx); evidenceTerminating != nil && !errors.Is(evidenceTerminating, shootresources.ErrTerminating) {
+		if evidenceTerminating = machineevidence.Deploy(ctx, a.Client, ex.Namespace); evidenceTerminating != nil && !errors.Is(evidenceTerminating, shootresources.ErrTerminating) {
 			return evidenceTerminating
 		}
 	}
@@ -257,10 +255,10 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 		err = a.endPowerCycles(ctx, ex.Namespace, shoot, powerCycle, deploy)
 	}
 	if err == nil && !values.Failures && terminating == nil { // nobody may write any by now
-		err = failures.Destroy(ctx)
+		err = machinefailures.Resources(a.Client, ex.Namespace).Destroy(ctx)
 	}
 	if err == nil && !values.Evidence {
-		err = evidence.Destroy(ctx)
+		err = machineevidence.Resources(a.Client, ex.Namespace).Destroy(ctx)
 	}
 	if err == nil {
 		err = errors.Join(terminating, evidenceTerminating)

@@ -63,7 +63,7 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 
 	switch values.NodeMaintenance {
 	case preservationcontroller.MaintenanceOn:
-		return nodemaintenance.New(a.Client, ex.Namespace, settings).Deploy(ctx)
+		return nodemaintenance.Deploy(ctx, a.Client, ex.Namespace, settings)
 	case preservationcontroller.MaintenanceBeginning:
 		if err := a.beginMaintenance(ctx, ex.Namespace, settings); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 	if err != nil {
 		return fmt.Errorf("failed to look who takes care of NodeMaintenances: %w", err)
 	}
-	return nodemaintenance.New(a.Client, namespace, settings).Deploy(ctx)
+	return nodemaintenance.Deploy(ctx, a.Client, namespace, settings)
 }
 
 // waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The

@@ -75,7 +75,7 @@ func grant(ctx context.Context, s *sidecar.Server, values preservationcontroller
 	fake := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 	Expect(preservationcontroller.New(fake, builder.Namespace, values).Deploy(ctx)).To(Succeed())
 
-	Expect(machineevidence.New(fake, builder.Namespace).Deploy(ctx)).To(Succeed())
+	Expect(machineevidence.Deploy(ctx, fake, builder.Namespace)).To(Succeed())
 
 	var objects []client.Object
 	for _, name := range []string{preservationcontroller.ManagedResourceName, machineevidence.ManagedResourceName} {
