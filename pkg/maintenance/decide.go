@@ -33,6 +33,8 @@ type Machine struct {
 	// Terminating says that it is on its way out, and UpdatedInPlace that it is, which its node shows and its MachineSet confirms:
 	// machine-controller-manager empties the node.
 	Terminating, UpdatedInPlace bool
+	// PhaseNotKnown says that machine-controller-manager has it in a phase that is not known here.
+	PhaseNotKnown bool
 	// Hold says until when it is kept if its node fails meanwhile.
 	Hold Hold
 	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
@@ -72,6 +74,8 @@ func (m Machine) obstacle(underWay bool) string {
 		return "The host of the node is being power-cycled."
 	case m.Rolling && !underWay: // the machine goes
 		return "The machines of the node's pool are being replaced."
+	case m.PhaseNotKnown && !underWay:
+		return "Machine-controller-manager has the machine of the node in a phase that the preservation controller does not know."
 	case m.Missing && !underWay:
 		return "The node has no Machine."
 	}

@@ -294,6 +294,7 @@ var _ = Describe("Decide", func() {
 		Entry("a rolling update", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Rolling = true }, "being replaced"),
 		Entry("hibernation", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Hibernating = true }, "being removed"),
 		Entry("a host that is power-cycled", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.PowerCycled = true }, "power-cycled"),
+		Entry("a phase that is not known", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.PhaseNotKnown = true }, "does not know"),
 	)
 
 	It("M2, M3, M6, M12: should go through all phases, each write after what must be there before", func() {
@@ -1140,13 +1141,16 @@ var _ = Describe("Decide", func() {
 		Entry("when its host is power-cycled", func(m *Machine) { m.PowerCycled = true }, false),
 	)
 
-	It("M15: should go on while the pool rolls: there the machine goes", func() {
+	DescribeTable("M15: should go on", func(edit func(*Machine)) {
 		nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
 		w := scheduled(nm, podOf("a"))
-		w.Machine.Rolling = true
+		edit(&w.Machine)
 		w.run()
 		Expect(w.phase(nm)).To(Equal("Draining"))
-	})
+	},
+		Entry("while the pool rolls: there the machine goes", func(m *Machine) { m.Rolling = true }),
+		Entry("while the machine is in a phase that is not known", func(m *Machine) { m.PhaseNotKnown = true }),
+	)
 
 	It("M17: should set back what is of a namespace that is not taken any more", func() {
 		nm := maintenance("a")

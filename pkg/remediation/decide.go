@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -94,6 +95,7 @@ func (d *decision) decide() {
 	switch {
 	case d.isEnding():
 		d.end()
+	case !facts.IsPhaseKnown(d.Machine) && reflect.DeepEqual(d.is, state{needs: d.is.needs}): // there is nothing of ours
 	case d.is.underWay():
 		d.takeNodeRequest()
 		d.advance()
@@ -297,7 +299,7 @@ func (d *decision) ask() {
 		r.Asked, r.DryRun = time.Time{}, time.Time{}
 	}
 	s := d.group.Settings
-	if d.to.needs || !s.Automatic && !s.DryRun || d.Host == nil || d.Healthy ||
+	if d.to.needs || !s.Automatic && !s.DryRun || d.Host == nil || d.Healthy || !facts.IsPhaseKnown(d.Machine) ||
 		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) && (r.DryRun.IsZero() || s.DryRun) {
 		return
 	}

@@ -479,6 +479,110 @@ var _ = Describe("Decide", func() {
 			Entry("X8: more than 30 % not ready", "not ready", true,
 				func() { w.machines[1].setReady(false, w.now); w.machines[2].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 		)
+		Describe("a phase that is not known", func() {
+			foreign := func() { m.edit(func(map[string]string) { builder.Phase("Rebooting", w.now)(m.obj) }) }
+			known := func() { m.edit(func(map[string]string) { builder.Phase("Unknown", w.now)(m.obj) }) }
+
+			DescribeTable("X8: touches nothing for a request that comes then, and heeds it after that", func(ask func()) {
+				m.unset(needsKey)
+				foreign()
+				ask()
+				w.AllowNodes = true
+				before, node := m.obj, m.node
+				w.run()
+				w.after(10 * time.Hour)
+				Expect(m.obj).To(BeIdenticalTo(before))
+				Expect(m.node).To(BeIdenticalTo(node))
+				Expect(w.events).To(BeEmpty())
+				known()
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			},
+				Entry("on the Machine", func() { m.annotate(needsKey, "") }),
+				Entry("on the Node", func() { m.annotateNode(nodeKey, "now") }),
+			)
+			It("X9: asks for none by itself", func() {
+				m.unset(needsKey)
+				w.settings.Automatic = true
+				m.setReady(false, w.now)
+				m.edit(func(map[string]string) {
+					builder.Phase("Unknown", w.now.Add(-healthTimeout))(m.obj)
+					builder.Preserved("Failed:Preserved", "auto", w.now.Add(72*time.Hour))(m.obj)
+				})
+				foreign()
+				w.run()
+				Expect(m.phase()).To(BeEmpty())
+				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+				known()
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			})
+			It("X10: goes on to keep a machine that waits, and no longer than that", func() {
+				m.annotateNode(markKey, "")
+				w.run()
+				until := claim()
+				Expect(until).NotTo(BeZero())
+				foreign()
+				m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
+				w.run()
+				waits("does not know")
+				Expect(claim()).To(Equal(until))
+				w.after(until.Sub(w.now))
+				waits("does not know")
+				Expect(claim()).To(BeZero())
+				known()
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			})
+			It("X10: keeps none that was not kept before", func() {
+				m.annotate(preserve, "false")
+				w.run()
+				waits("must not be preserved")
+				foreign()
+				m.unset(preserve)
+				w.run()
+				waits("does not know")
+				Expect(claim()).To(BeZero())
+			})
+			It("X8: lets a cycle wait again whose host has not been asked to be off", func() {
+				w.engineAway = true // nobody keeps the machine yet
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				foreign()
+				w.engineAway = false
+				w.run()
+				waits("does not know")
+				Expect(m.obj.Annotations).NotTo(HaveKey(attemptKey))
+			})
+			DescribeTable("X2: goes on with a cycle whose host may be off", func(phase string, stage func()) {
+				w.run()
+				stage()
+				Expect(m.phase()).To(Equal(phase))
+				foreign()
+				m.contents = NodeContents{}
+				for range 5 {
+					w.act(m)
+				}
+				Expect(m.host.requested).To(BeFalse())
+				w.boot(m)
+				w.run()
+				Expect(m.phase()).To(Equal("Succeeded"))
+			},
+				Entry("it is asked to be off", "PoweringOff", func() {}),
+				Entry("its node is being made safe", "MakingNodeSafe", func() { m.contents.Pods = 1; w.act(m) }),
+				Entry("it is being powered on", "PoweringOn", func() { w.act(m); w.run() }),
+				Entry("its node starts", "Starting", func() { w.cycle(m) }),
+			)
+			It("X2, X5: ends a cycle in time, and leaves no host off", func() {
+				m.contents.Pods = 1
+				w.run()
+				w.act(m)
+				foreign()
+				w.after(10 * time.Minute)
+				Expect(m.phase()).To(Equal("Failed"))
+				Expect(m.host.requested).To(BeFalse())
+			})
+		})
 		DescribeTable("X2, X8: begins as many cycles as leave somebody to let the hosts on",
 			func(begins int, others *NodeCount, unready ...int) {
 				start("a", "b", "c", "d")

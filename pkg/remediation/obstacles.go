@@ -22,6 +22,8 @@ func (d *decision) obstacle() string {
 		return reason
 	}
 	switch g := d.group; {
+	case !facts.IsPhaseKnown(d.Machine):
+		return "Machine-controller-manager has the machine in a phase that the preservation controller does not know."
 	case d.Host == nil:
 		return "The host is currently not known."
 	case d.Host.Taken != "":
@@ -93,8 +95,11 @@ func (d *decision) immovable() string {
 	return ""
 }
 
-// isKept says that the request preserves the machine: a hold would end the attempts to create one, and is not honoured otherwise.
-func (d *decision) isKept() bool { return d.immovable() == "" }
+// isKept says that the request preserves the machine: a hold would end the attempts to create one, and is not honoured otherwise. In a
+// phase that is not known it goes on to, and does not begin to.
+func (d *decision) isKept() bool {
+	return d.immovable() == "" && (facts.IsPhaseKnown(d.Machine) || !d.is.until.IsZero())
+}
 
 // isStopped says that a person, or operators, want the machine not to be kept, which ends a cycle as well (X10, X14).
 func (d *decision) isStopped() bool {

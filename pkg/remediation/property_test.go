@@ -167,6 +167,15 @@ var all = []event{
 			}
 		})
 	}},
+	{"the phase is one that is not known, or is known again", func(_ *world, m *machine, _ *rapid.T) {
+		m.edit(func(map[string]string) {
+			if phase := &m.obj.Status.CurrentStatus.Phase; *phase == "Rebooting" {
+				*phase = "Unknown"
+			} else {
+				*phase = "Rebooting"
+			}
+		})
+	}},
 	{"the machine is deleted", func(w *world, m *machine, _ *rapid.T) { w.delete(m) }},
 	{"another machine gets the host", func(w *world, m *machine, _ *rapid.T) { w.replace(m) }},
 	{"the node is gone", func(_ *world, m *machine, _ *rapid.T) { m.node = nil }},
@@ -302,7 +311,7 @@ func (w *world) finale(t *rapid.T) {
 			t.Fatalf("%s keeps %v (X10)", m.obj.Name, m.marks())
 		}
 		marks := m.marks()
-		waits := m.phase() == "Waiting" && m.obj.Annotations[preserve] == "false"
+		waits := m.phase() == "Waiting" && (m.obj.Annotations[preserve] == "false" || m.obj.Status.CurrentStatus.Phase == "Rebooting")
 		if asked := m.record()["asked"] != nil; m.healthy() && len(marks) > 0 && !waits && (!asked || len(marks) > 1) {
 			t.Fatalf("%s keeps %v", m.obj.Name, marks)
 		}

@@ -462,7 +462,7 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 func (w *world) mayGoOff(m *machine) {
 	if m.node != nil && m.node.Annotations[markKey] != "" || w.Rollout && !w.InPlace || w.Settings == nil || w.ShootAway ||
 		!w.ShootBack.IsZero() && w.now.Before(w.ShootBack.Add(healthTimeout)) ||
-		w.Replicas == 0 || w.forbids(m) || m.host.seen.Taken != "" || m.obj.DeletionTimestamp != nil {
+		w.Replicas == 0 || w.forbids(m) || m.obj.Status.CurrentStatus.Phase == "Rebooting" || m.host.seen.Taken != "" || m.obj.DeletionTimestamp != nil {
 		w.fail("%s: a cycle goes on that must wait (X8, X14)", m.obj.Name)
 	}
 	nodes := *w.Others

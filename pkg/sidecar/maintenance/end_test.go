@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -214,12 +215,22 @@ var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(c
 	Entry("one that the node agent carries out", domain.Machine{UpdatedInPlace: true}, updated, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("one that has failed", domain.Machine{}, Condition("InPlaceUpdate", "True", "UpdateFailed", ""), pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("one that the shoot has made up", domain.Machine{}, selected, pool(1, InPlace), set("1", 1), Machine("n", Of(set("1", 1)))),
+	Entry("one in a phase that is not known", domain.Machine{PhaseNotKnown: true}, ready, pool(1), set("1", 1), Machine("n", Of(set("1", 1)), Phase("Maintenance", Start))),
 	Entry("a host that is powered off", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("PoweringOff")),
 	Entry("a host that is powered on", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("Starting")),
 	Entry("X8: a power cycle that waits", domain.Machine{}, ready, pool(1), set("1", 1), cycled("Waiting")),
 	Entry("X8: a power cycle that nobody has looked at", domain.Machine{}, ready, pool(1), set("1", 1), cycled("")),
 	Entry("a power cycle that failed", domain.Machine{}, ready, pool(1), set("1", 1), cycled("Failed")),
 	Entry("a power cycle that is over", domain.Machine{}, ready, pool(1), set("1", 1), Machine("n", Of(set("1", 1)), Annotation(prefix+"power-cycle-phase", "Succeeded"))),
+)
+
+var _ = DescribeTable("M15: should look at a machine that changes", func(want bool, after ...MachineOption) {
+	e := event.UpdateEvent{ObjectOld: Machine("n"), ObjectNew: Machine("n", after...)}
+	Expect(MachineChanged().Update(e)).To(Equal(want))
+},
+	Entry("not for a phase like another", false, Phase("Unknown", Start)),
+	Entry("into a phase that is not known", true, Phase("Maintenance", Start)),
+	Entry("and is deleted", true, Deleted(Start)),
 )
 
 var (

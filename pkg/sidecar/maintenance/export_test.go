@@ -11,6 +11,9 @@ import (
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
+// MachineChanged selects changes that MachineOf reads.
+var MachineChanged = machineChanged
+
 // NewFor returns Maintenances of informers and a client.
 func NewFor(c client.Client, maintenances, config cache.Informer) (*Maintenances, error) {
 	m := &Maintenances{Client: c, maintenances: maintenances, config: config, level: zap.NewAtomicLevel()}

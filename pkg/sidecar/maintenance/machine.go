@@ -33,7 +33,7 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate
 	if err != nil || machine == nil {
 		return maintenance.Machine{Missing: true}, err
 	}
-	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: remediation.UnderWay(machine)}
+	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: remediation.UnderWay(machine), PhaseNotKnown: !facts.IsPhaseKnown(machine)}
 	deployment, err := shoot.DeploymentOf(ctx, pools, machine)
 	if err != nil || deployment == nil {
 		return m, err
@@ -97,8 +97,8 @@ func WatchMachines(b *builder.TypedBuilder[reconcile.Request], ofMachine, ofOwne
 }
 
 func machineChanged() predicate.Predicate {
-	return shoot.OnChange(func(m *machinev1alpha1.Machine) [3]string {
-		return [3]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(remediation.UnderWay(m))}
+	return shoot.OnChange(func(m *machinev1alpha1.Machine) [4]string {
+		return [4]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(remediation.UnderWay(m)), fmt.Sprint(facts.IsPhaseKnown(m))}
 	})
 }
 

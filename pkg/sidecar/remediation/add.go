@@ -77,7 +77,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(shoot.DeploymentChanged())).
 		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(shoot.MachineSetChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
-		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.waiting(ctx) }), builder.WithPredicates(phaseChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.waiting(ctx) }), builder.WithPredicates(roomChanged())).
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
 		WatchesRawSource(nodes.Source(func(ctx context.Context, _ *corev1.Node) []reconcile.Request { return r.waiting(ctx) }, readinessChanged())).
 		WatchesRawSource(hosts.Source(r.hostToDeployment)).

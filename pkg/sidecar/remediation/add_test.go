@@ -41,6 +41,14 @@ var _ = Describe("Watches", func() {
 		Entry("a node", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "x" }, true, false),
 	)
 
+	It("X8: of machines that make room for a cycle", func() {
+		failed := builder.Machine("m", builder.Phase("Failed", builder.Start))
+		Expect(RoomChanged().Update(event.UpdateEvent{ObjectOld: builder.Machine("m"), ObjectNew: failed})).To(BeTrue())
+		Expect(RoomChanged().Update(event.UpdateEvent{ObjectOld: builder.Machine("m"), ObjectNew: builder.Machine("m", builder.Annotation(phase, "Failed"))})).To(BeTrue())
+		Expect(RoomChanged().Update(event.UpdateEvent{ObjectOld: builder.Machine("m"), ObjectNew: builder.Machine("m", builder.Phase("Unknown", builder.Start))})).To(BeFalse())
+		Expect(RoomChanged().Create(event.CreateEvent{Object: failed})).To(BeFalse())
+	})
+
 	It("R6: of MachineDeployments that operators forbid to keep machines of", func() {
 		before, after := builder.Deployment("pool"), builder.Deployment("pool", builder.DeploymentAnnotation(forbidden, "true"))
 		Expect(shoot.DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())

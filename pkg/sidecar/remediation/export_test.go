@@ -10,6 +10,7 @@ var (
 	NodeChanged      = nodeChanged
 	ReadinessChanged = readinessChanged
 	PhaseChanged     = phaseChanged
+	RoomChanged      = roomChanged
 
 	MachineToDeployment = (*Reconciler).machineToDeployment
 	NodeToDeployment    = (*Reconciler).nodeToDeployment

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -58,4 +59,14 @@ func phaseChanged() predicate.Predicate {
 			return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase]
 		},
 	}
+}
+
+// roomChanged is for machines that may make room for a power cycle of another: those of phaseChanged, and those whose node dependency-
+// watchdog begins or ceases to look at.
+func roomChanged() predicate.Predicate {
+	other := phaseChanged()
+	return predicate.Funcs{CreateFunc: other.Create, DeleteFunc: other.Delete, GenericFunc: other.Generic, UpdateFunc: func(e event.UpdateEvent) bool {
+		o, n := e.ObjectOld.(*machinev1alpha1.Machine), e.ObjectNew.(*machinev1alpha1.Machine)
+		return other.Update(e) || remediation.IsUnwatched(o) != remediation.IsUnwatched(n)
+	}}
 }

@@ -118,7 +118,7 @@ const (
 
 // Values of AnnotationPreserve (R1).
 const (
-	// RequestNow preserves the machine at once, in any phase.
+	// RequestNow preserves the machine at once, in any phase that is known.
 	RequestNow = "now"
 	// RequestTrue is an alias of RequestNow.
 	RequestTrue = "true"
