@@ -364,6 +364,15 @@ var _ = Describe("Decide", func() {
 		Entry("held by us until a moment ago", false, ExpiryInStatus(later)),
 	)
 
+	It("T6: should end for good what machine-controller-manager has auto-preserved and there is no place for", func() {
+		g := group(0, onMachine(Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later)))
+		g.Holder = PreserveExpiry{}
+		round(g, now)
+		machine := g.Members[0].Machine
+		Expect(machine.Annotations).NotTo(HaveKey(preserve))
+		Expect(machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now), "without an expiry, machine-controller-manager would begin anew where it may preserve machines")
+	})
+
 	It("T5: should take over what machine-controller-manager has auto-preserved before its annotation comes, and keep it when that has come", func() {
 		g := group(1, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later)))
 		g.Holder = PreserveExpiry{}

@@ -288,7 +288,7 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 			expiry, spent := m.Status.CurrentStatus.PreserveExpiryTime, d.unconsumed() != ""
 			switch {
 			case expiry != nil && !expiry.After(now) && (spent || m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed):
-			case spent, expiry != nil && (d.Verdict == Refused || d.forged()) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed:
+			case spent, expiry != nil && (d.Verdict == Refused || d.forged() || d.Current == nil && d.autoPreservedNatively()) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed:
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: now.Truncate(time.Second)}
 			default:
 				m.Status.CurrentStatus.PreserveExpiryTime = nil

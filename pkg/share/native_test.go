@@ -14,17 +14,18 @@ import (
 )
 
 var _ = DescribeTable("How many machines machine-controller-manager may preserve by itself",
-	func(current, share int32, preserved int, atWork time.Duration, want int32) {
-		Expect(NativeMax(current, Settings{AutoPreserveFailedMax: share}, preserved, atWork)).To(Equal(want))
+	func(current, share int32, known bool, preserved int, atWork time.Duration, want int32) {
+		Expect(NativeMax(current, Settings{AutoPreserveFailedMax: share}, known, preserved, atWork)).To(Equal(want))
 	},
-	Entry("none, when it has preserved none", int32(2), int32(2), 0, time.Duration(0), int32(0)),
-	Entry("as many as until now, when it has preserved so many and nobody else is at work", int32(2), int32(2), 2, time.Duration(0), int32(2)),
-	Entry("as many as until now, when it has preserved fewer: a lower number costs more than one of them", int32(3), int32(3), 2, time.Duration(0), int32(3)),
-	Entry("as many as until now, when it has preserved more, and gives them up already", int32(1), int32(2), 2, time.Duration(0), int32(1)),
-	Entry("as many as until now, when there are not places for all of them", int32(3), int32(1), 3, time.Duration(0), int32(3)),
-	Entry("none, when there is no place for any", int32(3), int32(0), 3, time.Duration(0), int32(0)),
-	Entry("as many as until now, while the preservation controller is taking over", int32(2), int32(2), 1, 59*time.Second, int32(2)),
-	Entry("none, when the preservation controller has taken over all", int32(2), int32(2), 0, time.Second, int32(0)),
-	Entry("none, when the preservation controller has left some", int32(2), int32(2), 1, time.Minute, int32(0)),
-	Entry("none, when it may preserve none already", int32(0), int32(2), 2, time.Duration(0), int32(0)),
+	Entry("as many as until now, when it has preserved so many and nobody else is at work", int32(2), int32(2), true, 2, time.Duration(0), int32(2)),
+	Entry("as many as until now, while nobody else is at work who would preserve what fails", int32(2), int32(2), true, 0, time.Duration(0), int32(2)),
+	Entry("as many as until now, when it has preserved fewer: a lower number costs more than one of them", int32(3), int32(3), true, 2, time.Duration(0), int32(3)),
+	Entry("as many as until now, when it has preserved more, and gives them up already", int32(1), int32(2), true, 2, time.Duration(0), int32(1)),
+	Entry("as many as until now, when there are not places for all of them", int32(3), int32(1), true, 3, time.Duration(0), int32(3)),
+	Entry("none, when there is no place for any", int32(3), int32(0), true, 3, time.Duration(0), int32(0)),
+	Entry("as many as until now, while the preservation controller is taking over", int32(2), int32(2), true, 1, 59*time.Second, int32(2)),
+	Entry("as many as until now, while the preservation controller does not know the share", int32(2), int32(2), false, 2, time.Hour, int32(2)),
+	Entry("none, when the preservation controller has taken over all", int32(2), int32(2), true, 0, time.Second, int32(0)),
+	Entry("none, when the preservation controller has left some", int32(2), int32(2), true, 1, time.Minute, int32(0)),
+	Entry("none, when it may preserve none already", int32(0), int32(2), true, 2, time.Duration(0), int32(0)),
 )

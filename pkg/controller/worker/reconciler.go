@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,8 +43,9 @@ const (
 	eventActionDistribute = "DistributeShares"
 
 	// takeoverInterval is when to look again whether the preservation controller has taken over what machine-controller-manager has
-	// preserved by itself. It is the time for which both preserve machines.
+	// preserved by itself. It is the time for which both preserve machines. startInterval is the same as long as it is not at work.
 	takeoverInterval = 5 * time.Second
+	startInterval    = 30 * time.Second
 
 	// settleTime is how long it takes at most until the caches of all replicas have seen a change.
 	settleTime = 5 * time.Second
@@ -114,9 +116,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	nativeMaxima, unknown := map[string]int32(nil), error(nil)
+	var (
+		nativeMaxima map[string]int32
+		lookAgain    time.Duration
+		unknown      error
+	)
 	if nativeFields {
-		nativeMaxima, unknown = r.nativeMaxima(ctx, deployments.Items, shares)
+		nativeMaxima, lookAgain, unknown = r.nativeMaxima(ctx, worker.Namespace, deployments.Items, shares)
 	}
 	result, err := r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
 		settings, ok := shares[deployment.Name]
@@ -126,60 +132,71 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if len(nativeMaxima) > 0 && result.RequeueAfter == 0 {
-		log.V(1).Info("The preservation controller has to take over machines from machine-controller-manager, looking again", "after", takeoverInterval)
-		result.RequeueAfter = takeoverInterval
+		log.V(1).Info("The preservation controller has to take over from machine-controller-manager, looking again", "after", lookAgain)
+		result.RequeueAfter = lookAgain
 	}
 	return result, nil
 }
 
 // nativeMaxima returns how many machines machine-controller-manager may preserve by itself, by the names of the MachineDeployments,
-// without those where it may preserve none. What cannot be determined stays what it is.
-func (r *Reconciler) nativeMaxima(ctx context.Context, deployments []machinev1alpha1.MachineDeployment, shares map[string]share.Settings) (map[string]int32, error) {
+// without those where it may preserve none, and after what time to look again. What cannot be determined stays what it is.
+func (r *Reconciler) nativeMaxima(ctx context.Context, namespace string, deployments []machinev1alpha1.MachineDeployment, shares map[string]share.Settings) (map[string]int32, time.Duration, error) {
 	maxima := map[string]int32{}
-	var errs []error
-	for i := range deployments {
-		deployment := &deployments[i]
-		settings, ok := shares[deployment.Name]
-		current := deployment.Spec.AutoPreserveFailedMachineMax
-		if !ok || current == 0 || deployment.DeletionTimestamp != nil {
-			continue
-		}
-		preserved, atWork, err := r.preservedNatively(ctx, deployment)
-		if err != nil {
-			errs = append(errs, err)
-		} else {
-			current = share.NativeMax(current, settings, preserved, atWork)
-		}
-		if current > 0 {
+	for _, deployment := range deployments {
+		current, settings := deployment.Spec.AutoPreserveFailedMachineMax, shares[deployment.Name]
+		if current > 0 && settings.AutoPreserveFailedMax > 0 && deployment.Spec.Replicas > 0 && deployment.DeletionTimestamp == nil {
 			maxima[deployment.Name] = current
 		}
 	}
-	return maxima, errors.Join(errs...)
-}
+	if len(maxima) == 0 {
+		return nil, 0, nil
+	}
 
-// preservedNatively returns how many machines of a MachineDeployment machine-controller-manager has preserved by itself, and nobody has
-// taken over, and for how long the preservation controller has been at work if there are any.
-func (r *Reconciler) preservedNatively(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) (int, time.Duration, error) {
-	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	atWork, err := preservationcontroller.AtWork(ctx, r.APIReader, namespace, r.Clock.Now())
 	if err != nil {
-		return 0, 0, fmt.Errorf("failed to read the selector of MachineDeployment %q: %w", deployment.Name, err)
+		return maxima, 0, err
 	}
 	machines := &metav1.PartialObjectMetadataList{}
 	machines.SetGroupVersionKind(machinev1alpha1.SchemeGroupVersion.WithKind("MachineList"))
-	if err := r.APIReader.List(ctx, machines, client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return 0, 0, fmt.Errorf("failed to list the Machines of MachineDeployment %q: %w", deployment.Name, err)
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return maxima, 0, fmt.Errorf("failed to list Machines: %w", err)
 	}
-	preserved := 0
-	for _, machine := range machines.Items {
-		if machine.DeletionTimestamp == nil && machine.Annotations[v1alpha1.AnnotationPreserve] == preservation.ValueAutoPreserved {
+	var errs []error
+	for i := range deployments {
+		deployment := &deployments[i]
+		current, ok := maxima[deployment.Name]
+		if !ok {
+			continue
+		}
+		preserved, err := preservedNatively(deployment, machines.Items)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, known := share.Of(deployment)
+		if share.NativeMax(current, shares[deployment.Name], known, preserved, atWork) == 0 {
+			delete(maxima, deployment.Name)
+		}
+	}
+	if atWork == 0 {
+		return maxima, startInterval, errors.Join(errs...)
+	}
+	return maxima, takeoverInterval, errors.Join(errs...)
+}
+
+// preservedNatively returns how many machines of a MachineDeployment machine-controller-manager has preserved by itself, and nobody has
+// taken over.
+func preservedNatively(deployment *machinev1alpha1.MachineDeployment, machines []metav1.PartialObjectMetadata) (preserved int, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return 0, fmt.Errorf("failed to read the selector of MachineDeployment %q: %w", deployment.Name, err)
+	}
+	for _, machine := range machines {
+		if machine.DeletionTimestamp == nil && machine.Annotations[v1alpha1.AnnotationPreserve] == preservation.ValueAutoPreserved && selector.Matches(labels.Set(machine.Labels)) {
 			preserved++
 		}
 	}
-	if preserved == 0 {
-		return 0, 0, nil
-	}
-	atWork, err := preservationcontroller.AtWork(ctx, r.APIReader, deployment.Namespace, r.Clock.Now())
-	return preserved, atWork, err
+	return preserved, nil
 }
 
 // patchAll mutates the MachineDeployments and writes those for which mutate returns true. It returns the errors of all, which

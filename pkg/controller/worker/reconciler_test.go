@@ -67,6 +67,7 @@ var _ = Describe("Reconciler", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"worker.gardener.cloud/pool": pool}},
 			Spec: machinev1alpha1.MachineDeploymentSpec{
 				AutoPreserveFailedMachineMax: 1,
+				Replicas:                     2,
 				Selector:                     &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}},
 				Template:                     machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Name: class}}},
 			},
@@ -176,9 +177,19 @@ var _ = Describe("Reconciler", func() {
 		Expect(recorder.Events).To(BeEmpty())
 	})
 
-	It("should write the native fields where the resource has them", func() {
+	// lease is that of the preservation controller, which is at work since then.
+	lease := func(since time.Time) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("mcm-0_1"), AcquireTime: new(metav1.NewMicroTime(since)), RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(15)),
+		}}
+	}
+
+	It("should write the native fields where the resource has them, and the number when the preservation controller is at work and knows the share", func() {
 		enableNativeFields()
-		reconcileWorker()
+		Expect(reconcileWorker()).To(Equal(reconcile.Result{RequeueAfter: 30 * time.Second}))
+		Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+		create(lease(now.Add(-time.Second)))
+		Expect(reconcileWorker()).To(BeZero())
 		Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		Expect(get("md-1").Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
@@ -187,11 +198,6 @@ var _ = Describe("Reconciler", func() {
 	Describe("when machine-controller-manager has auto-preserved machines", func() {
 		const preserve = "node.machine.sapcloud.io/preserve"
 		var machine *machinev1alpha1.Machine
-		lease := func(since time.Time) *coordinationv1.Lease {
-			return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}, Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new("mcm-0_1"), AcquireTime: new(metav1.NewMicroTime(since)), RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(15)),
-			}}
-		}
 		lookAgain := reconcile.Result{RequeueAfter: 5 * time.Second}
 
 		BeforeEach(func() {
@@ -203,15 +209,15 @@ var _ = Describe("Reconciler", func() {
 		})
 
 		It("should let it go on, for that MachineDeployment only, until they are taken over", func() {
-			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(reconcileWorker()).To(Equal(reconcile.Result{RequeueAfter: 30 * time.Second}))
 			Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
-			Expect(get("md-2").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 
 			By("Starting the preservation controller")
 			create(lease(now.Add(-59 * time.Second)))
 			Expect(reconcileWorker()).To(Equal(lookAgain))
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+			Expect(get("md-2").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 
 			By("Taking the machine over")
 			machine.Annotations[preserve] = "now"
@@ -220,14 +226,29 @@ var _ = Describe("Reconciler", func() {
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		})
 
+		It("should leave them to it until the preservation controller knows the share, however long that is at work", func() {
+			create(lease(now.Add(-time.Hour)))
+			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
+		})
+
 		DescribeTable("should let it give them up", func(prepare func()) {
+			reconcileWorker() // the share is known
 			prepare()
 			Expect(reconcileWorker()).To(BeZero())
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		},
 			Entry("when the preservation controller has left them", func() { create(lease(now.Add(-time.Minute))) }),
 			Entry("when they have no place", func() { configure(`"machineControllerManager":{"autoPreserveFailedMax":0}`) }),
+			Entry("when the pool has no machines", func() {
+				deployment := get("md-1")
+				deployment.Spec.Replicas = 0
+				Expect(c.Update(ctx, deployment)).To(Succeed())
+				create(lease(now.Add(-time.Second)))
+			}),
 			Entry("when they are being deleted", func() {
+				create(lease(now.Add(-time.Second)))
 				machine.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
 				Expect(c.Update(ctx, machine)).To(Succeed())
 				Expect(c.Delete(ctx, machine)).To(Succeed())
@@ -238,14 +259,14 @@ var _ = Describe("Reconciler", func() {
 			old := lease(now.Add(-time.Hour))
 			old.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-15 * time.Second)))
 			create(old)
-			Expect(reconcileWorker()).To(Equal(lookAgain))
+			Expect(reconcileWorker()).To(Equal(reconcile.Result{RequeueAfter: 30 * time.Second}))
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
 		})
 
 		It("P12: should write the shares all the same when it cannot know, and say so", func() {
 			listError = errors.New("fake")
 			_, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(worker)})
-			Expect(err).To(MatchError(ContainSubstring(`failed to list the Machines of MachineDeployment "md-1": fake`)))
+			Expect(err).To(MatchError(ContainSubstring(`failed to list Machines: fake`)))
 			Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
 			Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1))
 		})
