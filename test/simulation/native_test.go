@@ -27,9 +27,10 @@ func TestEnable(t *testing.T) {
 	}
 	const never = 24 * time.Hour
 	for name, test := range map[string]struct {
-		share   int32
+		share int32
+		// sidecar is when it starts after that, or before.
 		sidecar time.Duration
-		max     func(current int32, settings share.Settings, preserved int, atWork time.Duration) int32
+		max     func(current int32, settings share.Settings, known bool, preserved int, atWork time.Duration) int32
 		// kept is how many of the two are kept in the end, until when they were to be kept, taken how many of them by the sidecar.
 		kept, taken int
 	}{
@@ -37,9 +38,12 @@ func TestEnable(t *testing.T) {
 		"there is a place for one":                                   {1, 3 * time.Minute, share.NativeMax, 1, 1},
 		"there is no place":                                          {0, 3 * time.Minute, share.NativeMax, 0, 0},
 		"machine-controller-manager goes on until the sidecar comes": {2, never, share.NativeMax, 2, 0},
+		"the share is known when the sidecar has long been at work":  {2, -time.Hour, share.NativeMax, 2, 2},
+		// The number stays in MachineSets that are not the newest.
+		"there is no place, and the number stays": {0, 3 * time.Minute, func(int32, share.Settings, bool, int, time.Duration) int32 { return 2 }, 0, 0},
 		// This is what NativeMax is there to prevent. With one less, machine-controller-manager gives up both, and begins anew with one.
-		"the number is 0 at once": {2, 3 * time.Minute, func(int32, share.Settings, int, time.Duration) int32 { return 0 }, 0, 0},
-		"the number is one less":  {2, never, func(int32, share.Settings, int, time.Duration) int32 { return 1 }, 0, 0},
+		"the number is 0 at once": {2, 3 * time.Minute, func(int32, share.Settings, bool, int, time.Duration) int32 { return 0 }, 0, 0},
+		"the number is one less":  {2, never, func(int32, share.Settings, bool, int, time.Duration) int32 { return 1 }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func() {
@@ -54,6 +58,9 @@ func TestEnable(t *testing.T) {
 				for _, name := range broken {
 					w.cloud.Set(name, Dead)
 				}
+				if test.sidecar < 0 {
+					sidecar.Start()
+				}
 				time.Sleep(time.Hour)
 				var expiries []*metav1.Time
 				for _, name := range broken {
@@ -65,13 +72,14 @@ func TestEnable(t *testing.T) {
 
 				w.note("event", "the extension is enabled")
 				enabled, settings := time.Now(), share.Settings{AutoPreserveFailedMax: test.share, MachinePreserveTimeout: 8 * time.Hour}
-				time.AfterFunc(test.sidecar, sidecar.Start)
+				time.AfterFunc(max(0, test.sidecar), sidecar.Start)
 				var number int32
 				for range 120 {
 					preserved := w.preservedNatively()
 					w.editPool(func(deployment *machinev1alpha1.MachineDeployment) {
 						number = deployment.Spec.AutoPreserveFailedMachineMax
-						share.Apply(deployment, settings, true, test.max(number, settings, preserved, max(0, time.Since(enabled)-test.sidecar)))
+						_, known := share.Of(deployment)
+						share.Apply(deployment, settings, true, test.max(number, settings, known, preserved, max(0, time.Since(enabled)-test.sidecar)))
 						number = deployment.Spec.AutoPreserveFailedMachineMax
 					})
 					time.Sleep(5 * time.Second)
@@ -90,8 +98,13 @@ func TestEnable(t *testing.T) {
 				if kept != test.kept || taken != test.taken {
 					t.Errorf("%d machines are kept, and %d are taken over, expected %d and %d\n%s", kept, taken, test.kept, test.taken, w.timeline())
 				}
-				if test.sidecar != never && number != 0 {
-					t.Errorf("machine-controller-manager may still preserve %d machines", number)
+				if want := test.max(0, settings, true, 0, time.Hour); test.sidecar != never && number != want {
+					t.Errorf("machine-controller-manager may still preserve %d machines, expected %d", number, want)
+				}
+				for _, name := range broken {
+					if expiry := w.expiryOf(name); test.share == 0 && expiry != nil {
+						t.Errorf("%s has no place, and is kept until %s\n%s", name, expiry, w.timeline())
+					}
 				}
 			})
 		})

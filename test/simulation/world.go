@@ -88,6 +88,7 @@ func newWorld(h History) *World {
 	}
 	w.add(sidecarName, run)
 
+	current.Store(w)
 	w.createPool(h)
 	w.requestors.configure()
 	for _, name := range processNames {
