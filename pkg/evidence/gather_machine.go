@@ -69,8 +69,8 @@ func (c *collector) readMachines(ctx context.Context) {
 		}
 	}
 	for i := range seed.MachineDeployments {
-		c.pool = seed.MachineDeployments[i].Labels[LabelPool]
-		if pool := seed.MachineDeployments[i].Spec.Template.Spec.NodeTemplateSpec.Labels[LabelPool]; pool != "" {
+		c.pool = seed.MachineDeployments[i].Labels[facts.LabelPool]
+		if pool := seed.MachineDeployments[i].Spec.Template.Spec.NodeTemplateSpec.Labels[facts.LabelPool]; pool != "" {
 			c.pool = pool
 		}
 	}
@@ -114,7 +114,7 @@ func (c *collector) find(ctx context.Context) error {
 			if c.bundle.Machine == "" {
 				c.bundle.Machine = node.Labels[labelMachine]
 			}
-			if pool := node.Labels[LabelPool]; pool != "" {
+			if pool := node.Labels[facts.LabelPool]; pool != "" {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):

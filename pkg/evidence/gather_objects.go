@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
@@ -59,7 +60,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.try(ctx, observed.WhatNodes, func(ctx context.Context) error {
 			var opts []client.ListOption
 			if c.pool != "" {
-				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
+				opts = append(opts, client.MatchingLabels{facts.LabelPool: c.pool})
 			}
 			nodes, err := list(ctx, c.Shoot, &corev1.NodeList{}, func(l *corev1.NodeList) []corev1.Node { return l.Items }, func(n *corev1.Node) bool {
 				if !others.Has(n.Name) {

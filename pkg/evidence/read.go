@@ -20,9 +20,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
-// LabelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
-const LabelPool = "worker.gardener.cloud/pool"
-
 const (
 	// deploymentMCM is the Deployment whose pods look after machines, and the prefix of its containers that do.
 	deploymentMCM = "machine-controller-manager"

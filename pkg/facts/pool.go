@@ -17,6 +17,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
+// LabelPool is the label of Nodes, Machines and MachineDeployments with the name of their worker pool.
+const LabelPool = "worker.gardener.cloud/pool"
+
 // Pool is what is known of all machines of a MachineDeployment.
 type Pool struct {
 	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).

@@ -81,20 +81,10 @@ func (d *Driver) Note(ctx context.Context, kind Quarantining, lasting *unstructu
 	if err != nil {
 		return fmt.Errorf("failed to serialize the failures: %w", err)
 	}
-	before := lasting.DeepCopy()
-	annotations := lasting.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[v1alpha1.AnnotationHostFailures] = string(value)
-	lasting.SetAnnotations(annotations)
-	if decision.Quarantine {
-		if err := kind.Quarantine(lasting); err != nil {
-			return fmt.Errorf("failed to change %s: %w", describe(lasting, client.ObjectKeyFromObject(lasting)), err)
+	return d.patch(ctx, lasting, func(annotations map[string]string) { annotations[v1alpha1.AnnotationHostFailures] = string(value) }, func() error {
+		if !decision.Quarantine {
+			return nil
 		}
-	}
-	if err := d.Patch(ctx, lasting, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-		return fmt.Errorf("failed to patch %s: %w", describe(before, client.ObjectKeyFromObject(before)), err)
-	}
-	return nil
+		return kind.Quarantine(lasting)
+	}, client.FieldValidation(metav1.FieldValidationStrict))
 }

@@ -97,10 +97,10 @@ func (d *Driver) request(ctx context.Context, object *unstructured.Unstructured,
 	if err != nil {
 		return fmt.Errorf("failed to serialize the owner: %w", err)
 	}
-	return d.patch(ctx, object, new(false), func(annotations map[string]string) {
+	return d.patch(ctx, object, func(annotations map[string]string) {
 		annotations[v1alpha1.AnnotationReboot] = ""
 		annotations[v1alpha1.AnnotationHostOwner] = string(value)
-	})
+	}, func() error { return d.Kind.Switch(object, false) })
 }
 
 // takeBack removes the request from an object that was read live, unless it has changed. The history stays.
@@ -110,22 +110,22 @@ func (d *Driver) takeBack(ctx context.Context, object *unstructured.Unstructured
 	if err != nil {
 		return fmt.Errorf("failed to serialize the history: %w", err)
 	}
-	return d.patch(ctx, object, new(true), func(annotations map[string]string) {
+	return d.patch(ctx, object, func(annotations map[string]string) {
 		delete(annotations, v1alpha1.AnnotationReboot)
 		delete(annotations, v1alpha1.AnnotationHostOwner)
 		if len(r.Cycles) > 0 {
 			annotations[v1alpha1.AnnotationHostOwner] = string(value)
 		}
-	})
+	}, func() error { return d.Kind.Switch(object, true) })
 }
 
 // forget removes the history from an object that was read live, unless it has changed.
 func (d *Driver) forget(ctx context.Context, object *unstructured.Unstructured) error {
-	return d.patch(ctx, object, nil, func(annotations map[string]string) { delete(annotations, v1alpha1.AnnotationHostOwner) })
+	return d.patch(ctx, object, func(annotations map[string]string) { delete(annotations, v1alpha1.AnnotationHostOwner) }, func() error { return nil })
 }
 
-// patch changes the annotations, and switches the host, unless on is nil.
-func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, on *bool, annotate func(map[string]string)) error {
+// patch changes the annotations of an object that was read live, and what else change does, unless the object has changed.
+func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, annotate func(map[string]string), change func() error, opts ...client.PatchOption) error {
 	before := object.DeepCopy()
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -133,13 +133,11 @@ func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, o
 	}
 	annotate(annotations)
 	object.SetAnnotations(annotations)
-	if on != nil {
-		if err := d.Kind.Switch(object, *on); err != nil {
-			return fmt.Errorf("failed to change %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
-		}
+	if err := change(); err != nil {
+		return fmt.Errorf("failed to change %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
 	}
-	if err := d.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("failed to patch %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
+	if err := d.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), opts...); err != nil {
+		return fmt.Errorf("failed to patch %s: %w", describe(before, client.ObjectKeyFromObject(before)), err)
 	}
 	return nil
 }

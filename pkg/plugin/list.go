@@ -172,9 +172,9 @@ func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors
 		return kept{}, false
 	}
 	template := machine.Spec.NodeTemplateSpec.Labels
-	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Node: machine.Labels[machinev1alpha1.NodeLabelKey], Machine: machine.Name}
+	k := kept{Pool: template[facts.LabelPool], Zone: template[corev1.LabelTopologyZone], Node: machine.Labels[machinev1alpha1.NodeLabelKey], Machine: machine.Name}
 	if node != nil {
-		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[evidence.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
+		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[facts.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
 		k.readCondition(node)
 	}
 	k.Phase, k.Cause, k.Until = record.Phase(machine.Status.CurrentStatus.Phase), record.Cause(), timeOrNil(record.Expiry())
@@ -220,7 +220,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 // placesOf returns the places of a MachineDeployment (P1).
 func placesOf(deployment *machinev1alpha1.MachineDeployment, s *observed.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
-	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
+	p := places{Pool: cmp.Or(template[facts.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
 		machine := &s.Seed.Machines[i]
 		if !belongs(machine, deployment) {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -46,7 +46,7 @@ var (
 
 func in(pool, zone string) NodeOption {
 	return func(n *corev1.Node) {
-		n.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
+		n.Labels = map[string]string{facts.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
 
@@ -74,14 +74,14 @@ func of(deployment string) MachineOption {
 		m.Labels["name"] = deployment
 		pool, zone, _ := strings.Cut(deployment, "-")
 		Of(Set(deployment, deploymentIn(deployment, pool, zone)))(m)
-		m.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
+		m.Spec.NodeTemplateSpec.Labels = map[string]string{facts.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
 
 func deploymentIn(name, pool, zone string, opts ...DeploymentOption) *machinev1alpha1.MachineDeployment {
 	return Deployment(name, append(opts, func(d *machinev1alpha1.MachineDeployment) {
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
-		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{facts.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	})...)
 }
 

@@ -188,17 +188,5 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 }
 
 func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
-	c := PreservedCondition(node)
-	if c == nil {
-		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPreserved})
-		c = &node.Status.Conditions[len(node.Status.Conditions)-1]
-	}
-	if c.Status == status && c.Reason == reason && c.Message == message {
-		return
-	}
-	if c.Status != status {
-		c.LastTransitionTime = metav1.NewTime(now)
-	}
-	c.Status, c.Reason, c.Message = status, reason, message
-	c.LastHeartbeatTime = metav1.NewTime(now)
+	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
 }

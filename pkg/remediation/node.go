@@ -123,7 +123,6 @@ func (d *decision) editNode() {
 
 // editCondition shows the phase on the node (X12).
 func (d *decision) editCondition() {
-	is := v1alpha1.ConditionOf(d.Node, v1alpha1.ConditionPowerCycle)
 	if d.clean || d.is.phase == "" {
 		d.WriteNode = append(d.WriteNode, Clean(d.Node, false)...)
 		return
@@ -132,19 +131,8 @@ func (d *decision) editCondition() {
 	if d.is.underWay() {
 		status = corev1.ConditionTrue
 	}
-	message := cmp.Or(d.waits, d.is.record.Wait)
-	if is != nil && is.Status == status && is.Reason == d.is.phase && is.Message == message {
-		return
-	}
 	after := d.Node.DeepCopy()
-	to := v1alpha1.ConditionOf(after, v1alpha1.ConditionPowerCycle)
-	if to == nil {
-		after.Status.Conditions = append(after.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPowerCycle})
-		to = &after.Status.Conditions[len(after.Status.Conditions)-1]
+	if v1alpha1.SetCondition(after, v1alpha1.ConditionPowerCycle, status, d.is.phase, cmp.Or(d.waits, d.is.record.Wait), d.now) {
+		d.WriteNode = append(d.WriteNode, intent.Write{Before: d.Node, After: after, Status: true})
 	}
-	if to.Status != status {
-		to.LastTransitionTime = metav1.NewTime(d.now)
-	}
-	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, message, metav1.NewTime(d.now)
-	d.WriteNode = append(d.WriteNode, intent.Write{Before: d.Node, After: after, Status: true})
 }

@@ -67,7 +67,7 @@ func Clean(node *corev1.Node, tainted bool) []intent.Write {
 	}
 	if shown := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle); shown != nil {
 		after := node.DeepCopy()
-		after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
+		v1alpha1.RemoveCondition(after, v1alpha1.ConditionPowerCycle)
 		writes = append(writes, intent.Write{Before: node, After: after, Status: true})
 	}
 	return writes

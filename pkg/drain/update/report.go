@@ -126,7 +126,7 @@ func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent
 	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
 	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message ||
 		!before.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
-		edited.Status.Conditions = slices.DeleteFunc(edited.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
+		v1alpha1.RemoveCondition(edited, v1alpha1.ConditionNodeDrain)
 		if wanted != nil {
 			wanted.LastHeartbeatTime = metav1.NewTime(now)
 			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)

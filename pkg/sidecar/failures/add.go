@@ -26,9 +26,6 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "failures"
 
-// labelPool is the label of the worker pool on what belongs to it.
-const labelPool = "worker.gardener.cloud/pool"
-
 // AddToManager adds the controller of the failure history to a manager of the control-plane namespace. It looks at the Machines that others watch.
 func (l *Ledger) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error {
 	l.Source = mgr.GetClient()

@@ -107,7 +107,7 @@ type item struct {
 // Observe takes note of what was decided on the machines of a MachineDeployment. It waits for nothing.
 func (l *Ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
 	labels := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
-	place := failure.Place{Pool: labels[labelPool], Zone: labels[corev1.LabelTopologyZone]}
+	place := failure.Place{Pool: labels[facts.LabelPool], Zone: labels[corev1.LabelTopologyZone]}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if !l.pools.Has(place.Pool) {

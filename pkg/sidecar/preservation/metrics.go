@@ -14,13 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 const (
-	namespace = "machine_preservation"
-	labelPool = "worker.gardener.cloud/pool"
-
+	namespace       = "machine_preservation"
 	labelDeployment = "machine_deployment"
 
 	// Kinds of the objects that errors are counted by.
@@ -82,7 +81,7 @@ func init() {
 
 // poolOf returns the worker pool of a MachineDeployment, as Gardener has its nodes labelled.
 func poolOf(deployment *machinev1alpha1.MachineDeployment) string {
-	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[labelPool]
+	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[facts.LabelPool]
 }
 
 // observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a task

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -83,16 +82,6 @@ const (
 // ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12). It is True while a power cycle is
 // under way. Its reason is one of the phases.
 const ConditionPowerCycle = "PowerCycle"
-
-// ConditionOf returns the condition of a Node with a type, nil if there is none.
-func ConditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == conditionType {
-			return c
-		}
-	}
-	return nil
-}
 
 // Values of AnnotationCause for power cycles.
 const (
