@@ -75,7 +75,7 @@ written on the Machine. Without it, only a request is possible, and the expiry o
 - If it has one, and the machine has not failed and is not under maintenance, the command withdraws the request and makes a new one.
 - Any other machine might be lost in between: only operators can extend its preservation.`,
 	example: `  kubectl preserve extend node-1 --for 24h
-  kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
+  kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-kubeconfig seed.yaml --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
 }}
 

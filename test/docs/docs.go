@@ -96,7 +96,7 @@ func Blocks(page, content string) (blocks []Block, err error) {
 			reason = ""
 		case reason != "":
 			return nil, fmt.Errorf("%s:%d: no block follows the line that says why it is not run", page, i)
-		case strings.Contains(line, "<!-- not run"):
+		case strings.HasPrefix(strings.TrimLeft(line, " "), "<!-- not run"):
 			match := notRun.FindStringSubmatch(line)
 			if match == nil {
 				return nil, fmt.Errorf("%s:%d: it must be <!-- not run: REASON -->", page, i+1)

@@ -51,7 +51,7 @@ var (
 	// endless is a command that only watches.
 	endless = regexp.MustCompile(` -w\b`)
 	// tools are what not every machine has.
-	tools = regexp.MustCompile(`\b(curl|docker|helm|jq)\b`)
+	tools = regexp.MustCompile(`\b(helm|jq)\b`)
 
 	// before is what must have been done before a command.
 	before = []struct {
@@ -86,7 +86,7 @@ func (l *life) docs() {
 	changes, reads, ends := map[string][]docs.Command{}, []docs.Command(nil), []docs.Command(nil)
 	known := map[string]bool{}
 	for _, command := range commands {
-		filled, err := p.objects(p.failed, nil).Fill(command)
+		filled, err := p.objects(p.failed).Fill(command)
 		switch {
 		case command.NotRun != "" || command.IsJudged():
 			continue
@@ -106,17 +106,20 @@ func (l *life) docs() {
 	p.prepare()
 	p.sideBySide(len(changes), func(i int) {
 		page := slices.Sorted(maps.Keys(changes))[i]
-		machine, other := p.take(), p.take()
-		defer p.giveBack(machine, other)
+		machines := []*machinev1alpha1.Machine{p.take()}
+		if slices.ContainsFunc(changes[page], func(c docs.Command) bool { return strings.Contains(c.Text, "node-1 node-2") }) {
+			machines = append(machines, p.take())
+		}
+		defer p.giveBack(machines...)
 		for _, command := range changes[page] {
-			p.run(command, machine, other)
+			p.run(command, machines...)
 		}
 	})
 	p.gather()
-	p.sideBySide(len(reads), func(i int) { p.run(reads[i], p.failed, nil) })
+	p.sideBySide(len(reads), func(i int) { p.run(reads[i], p.failed) })
 	slices.SortStableFunc(ends, func(a, b docs.Command) int { return rank(a) - rank(b) })
 	for _, command := range ends {
-		p.run(command, p.failed, nil)
+		p.run(command, p.failed)
 	}
 	p.tidy()
 }
@@ -127,15 +130,16 @@ func rank(command docs.Command) int {
 }
 
 // objects are those that the names of the pages stand for.
-func (p *pages) objects(machine, other *machinev1alpha1.Machine) docs.Objects {
-	o := docs.Objects{
-		Machine: machine.Name, Node: machine.Labels[machinev1alpha1.NodeLabelKey], Pool: autoPool, ControlPlane: p.Namespace,
-		MachineDeployment: p.Namespace + "-" + otherPool + "-z1", Seed: p.Plugin.SeedKubeconfig, Shoot: p.Plugin.ShootKubeconfig,
+func (p *pages) objects(machines ...*machinev1alpha1.Machine) docs.Objects {
+	return docs.Objects{
+		Machine: machines[0].Name, Node: nodeName(machines[0]), Other: nodeName(machines[len(machines)-1]), Pool: autoPool,
+		MachineDeployment: p.Namespace + "-" + otherPool + "-z1", ControlPlane: p.Namespace,
+		Seed: p.Plugin.SeedKubeconfig, Shoot: p.Plugin.ShootKubeconfig,
 	}
-	if other != nil {
-		o.Other = other.Labels[machinev1alpha1.NodeLabelKey]
-	}
-	return o
+}
+
+func nodeName(machine *machinev1alpha1.Machine) string {
+	return machine.Labels[machinev1alpha1.NodeLabelKey]
 }
 
 // prepare makes what commands need, and has a machine fail.
@@ -168,14 +172,14 @@ func (p *pages) gather() {
 		g.Expect(p.Shoot.Get(p.ctx, key, &corev1.Secret{})).To(Succeed())
 	})
 	bundle := filepath.Join(p.work, docs.Bundle)
-	p.does(`kubectl preserve evidence ` + p.failed.Labels[machinev1alpha1.NodeLabelKey] + ` -o ` + bundle)
+	p.does(`kubectl preserve evidence ` + nodeName(p.failed) + ` -o ` + bundle)
 }
 
 // tidy ends what commands have left.
 func (p *pages) tidy() {
-	p.does(`kubectl --kubeconfig ` + p.Plugin.SeedKubeconfig + ` -n ` + p.Namespace + ` annotate machinedeployments --all machine-preservation.extensions.gardener.cloud/forbidden-`)
-	p.does(`kubectl -n ` + docs.Namespace + ` delete nodemaintenances --all`)
-	p.replace(p.failed)
+	p.does(`kubectl preserve release --wait --timeout 3m ` + nodeName(p.failed) + ` && kubectl preserve release ` + nodeName(p.failed)) // the second one forbids no longer
+	p.does(`kubectl --kubeconfig $HOSTS -n $NAMESPACE annotate machinedeployments --all machine-preservation.extensions.gardener.cloud/forbidden-`)
+	p.does(`kubectl delete namespace ` + docs.Namespace)
 	p.apply(p.shoot)
 }
 
@@ -203,10 +207,11 @@ func (p *pages) take() (found *machinev1alpha1.Machine) {
 func (p *pages) giveBack(machines ...*machinev1alpha1.Machine) {
 	for _, machine := range machines {
 		p.Expect(client.IgnoreNotFound(p.Inject(p.ctx, machine, conformance.NoFault))).To(Succeed())
-		node := machine.Labels[machinev1alpha1.NodeLabelKey]
+		node := nodeName(machine)
 		p.does(`for m in $(kubectl -n ` + docs.Namespace + ` get nodemaintenances --field-selector spec.nodeName=` + node + ` -o name); do
 			kubectl -n ` + docs.Namespace + ` delete --wait=false $m && kubectl -n ` + docs.Namespace + ` patch $m --type=merge -p '{"metadata":{"finalizers":null}}' || true; done
-			kubectl annotate node ` + node + ` node.machine.sapcloud.io/preserve- machine-preservation.extensions.gardener.cloud/timeout- || true`)
+			kubectl annotate node ` + node + ` node.machine.sapcloud.io/preserve- machine-preservation.extensions.gardener.cloud/{timeout,power-cycle}- || true
+			kubectl --kubeconfig $HOSTS -n $NAMESPACE annotate machine ` + machine.Name + ` host.metal3.io/external-remediation- || true`)
 		p.lock.Lock()
 		delete(p.taken, machine.Name)
 		p.lock.Unlock()
@@ -228,8 +233,8 @@ func (p *pages) sideBySide(n int, do func(int)) {
 }
 
 // run runs a command of a page.
-func (p *pages) run(command docs.Command, machine, other *machinev1alpha1.Machine) {
-	objects := p.objects(machine, other)
+func (p *pages) run(command docs.Command, machines ...*machinev1alpha1.Machine) {
+	objects := p.objects(machines...)
 	text, err := objects.Fill(command)
 	p.Expect(err).NotTo(HaveOccurred())
 	for _, match := range tools.FindAllStringSubmatch(text, -1) {
@@ -261,9 +266,7 @@ func (p *pages) run(command docs.Command, machine, other *machinev1alpha1.Machin
 // kubeconfig returns that of whoever reads the page.
 func (p *pages) kubeconfig(command docs.Command) string {
 	isPlugin := strings.HasPrefix(command.Text, "kubectl preserve ")
-	ofSeed := strings.HasPrefix(command.Page, "docs/operations/") && !isPlugin || strings.Contains(command.Text, "-n $NAMESPACE") ||
-		strings.Contains(command.Text, "--seed-namespace") && !strings.Contains(command.Text, "--seed-kubeconfig")
-	if ofSeed {
+	if strings.HasPrefix(command.Page, "docs/operations/") && !isPlugin || strings.Contains(command.Text, "-n $NAMESPACE") {
 		return p.Plugin.SeedKubeconfig
 	}
 	return p.Plugin.ShootKubeconfig
@@ -288,7 +291,7 @@ func (p *pages) manifest(page string, objects docs.Objects) string {
 // does runs what must succeed, with the kubeconfig of the shoot.
 func (p *pages) does(text string) {
 	p.t.Helper()
-	output, err := p.bash(p.t.TempDir(), p.Plugin.ShootKubeconfig, p.objects(p.failed, nil), text)
+	output, err := p.bash(p.t.TempDir(), p.Plugin.ShootKubeconfig, p.objects(p.failed), text)
 	p.Expect(err).NotTo(HaveOccurred(), "%s\n%s", text, output)
 }
 
