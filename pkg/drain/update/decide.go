@@ -25,6 +25,9 @@ import (
 // maxNamed is how many pods, or errors, are named.
 const maxNamed = 5
 
+// leftInterval is after what time other pods are named that are left when a drain has failed.
+const leftInterval = time.Minute
+
 // Facts are what is known of a node that machine-controller-manager drains because of an update.
 type Facts struct {
 	Drain
@@ -114,6 +117,15 @@ func Decide(facts Facts, now time.Time) Decision {
 	d.Failed = len(d.pods) > 0 && (failed || failedBefore)
 	d.JustFailed = d.Failed && !failedBefore
 	d.Write = Show(facts.Node, d.condition(actions), now)
+	// Pods that come back again and again would cost a write each time.
+	if failedBefore && d.Failed && d.Write.Changes() && shown.LastTransitionTime.Time.Equal(facts.Since) {
+		if again := shown.LastHeartbeatTime.Add(leftInterval); now.Before(again) {
+			d.Write = Show(facts.Node, shown.DeepCopy(), now)
+			if d.Next.IsZero() || again.Before(d.Next) {
+				d.Next = again
+			}
+		}
+	}
 	return d
 }
 

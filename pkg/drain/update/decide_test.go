@@ -112,6 +112,17 @@ var _ = Describe("Decide", func() {
 		golden.Expect("conditions.txt", texts.String())
 	})
 
+	It("D11: should name other pods that are left once in a minute", func() {
+		node := Decide(facts(Node("m", shown(timedOut, began)), plain), at(60)).Write.After.(*corev1.Node)
+		d := Decide(facts(node, web), at(60).Add(time.Second))
+		Expect(d.Failed).To(BeTrue())
+		Expect(d.Write.Changes()).To(BeFalse())
+		Expect(d.Next).To(Equal(at(61)))
+		d = Decide(facts(node, web), at(61))
+		Expect(condition(d).Message).To(ContainSubstring("shop/web"))
+		Expect(Decide(facts(node), at(60).Add(time.Second)).Write.Changes()).To(BeTrue(), "that none are left is shown at once")
+	})
+
 	// What an earlier version wrote had its identity in the text, and its last transition was when it was first written.
 	DescribeTable("D7, D11: what an earlier version has shown, before the drain or while it went on", func(reason, message string, failed bool) {
 		node := Node("m", shown(reason, at(2)))
