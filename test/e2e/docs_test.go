@@ -61,7 +61,7 @@ var (
 		do      string
 	}{
 		{regexp.MustCompile(`preserve (?:extend|release) (\S+)`), `kubectl preserve now $1 --wait`},
-		{regexp.MustCompile(`preserve maintenance done (\S+)`), `kubectl preserve maintenance start $1 -n operators --wait || true`}, // it may have been started,
+		{regexp.MustCompile(`preserve maintenance done (\S+)`), `kubectl preserve maintenance start $1 -n operators --wait || true`}, // it may have been started
 		{regexp.MustCompile(`taint node (\S+) (\S+)-`), `kubectl taint --overwrite node $1 $2:NoSchedule`},
 		{regexp.MustCompile(`patch nodemaintenance (firmware\S+)`), `kubectl apply -f maintenance.yaml && kubectl -n operators wait --for=condition=Ready nodemaintenance/$1`},
 	}
