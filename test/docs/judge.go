@@ -23,7 +23,6 @@ var (
 	packages   = regexp.MustCompile(`\./test/[\w/]+`)
 	// flagsOfGo are those flags of go test that pages use.
 	flagsOfGo = []string{"bench", "benchtime", "count", "run", "timeout", "v"}
-	withValue = []string{"bench", "run", "timeout", "count", "benchtime"}
 )
 
 // IsJudged says that a command builds or tests, so it is judged and not run.
@@ -81,7 +80,7 @@ func judgeMake(root string, words []string) error {
 			target, elsewhere = "", elsewhere+line
 		}
 	}
-	var variables, recipe = []string(nil), elsewhere
+	recipe, variables := elsewhere, []string(nil)
 	for _, word := range words {
 		if match := assignment.FindStringSubmatch(word); match != nil {
 			variables = append(variables, match[1])
@@ -124,7 +123,7 @@ func judgeTest(root, text string) error {
 			continue
 		}
 		name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if !hasValue && slices.Contains(withValue, name) && i+1 < len(words) {
+		if !hasValue && name != "v" && i+1 < len(words) {
 			value = words[i+1]
 		}
 		if !slices.Contains(flagsOfGo, name) && !strings.Contains(source, `"`+name+`"`) {

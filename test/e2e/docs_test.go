@@ -40,6 +40,8 @@ const (
 	docsAtOnce = 4
 	// longestCommand bounds a command, and a watch without an end is stopped after watched.
 	longestCommand, watched = 4 * time.Minute, 3 * time.Second
+	// attempts is how often a command may fail: on a busy machine, what kubectl preserve waits for takes longer than it has patience.
+	attempts = 3
 )
 
 var (
@@ -59,8 +61,8 @@ var (
 		do      string
 	}{
 		{regexp.MustCompile(`preserve (?:extend|release) (\S+)`), `kubectl preserve now $1 --wait`},
-		{regexp.MustCompile(`preserve maintenance done (\S+)`), `kubectl preserve maintenance start $1 -n operators --wait`},
-		{regexp.MustCompile(`taint node (\S+) (\S+)-`), `kubectl taint node $1 $2:NoSchedule`},
+		{regexp.MustCompile(`preserve maintenance done (\S+)`), `kubectl preserve maintenance start $1 -n operators --wait || true`}, // it may have been started
+		{regexp.MustCompile(`taint node (\S+) (\S+)-`), `kubectl taint --overwrite node $1 $2:NoSchedule`},
 		{regexp.MustCompile(`patch nodemaintenance (firmware\S+)`), `kubectl apply -f maintenance.yaml && kubectl -n operators wait --for=condition=Ready nodemaintenance/$1`},
 	}
 )
@@ -247,20 +249,32 @@ func (p *pages) run(command docs.Command, machines ...*machinev1alpha1.Machine) 
 	if strings.Contains(text, "maintenance.yaml") || strings.Contains(text, "firmware") {
 		p.Expect(os.WriteFile(filepath.Join(dir, "maintenance.yaml"), []byte(p.manifest(command.Page, objects)), 0o600)).To(Succeed())
 	}
+	started := time.Now()
+	for attempt := 1; ; attempt++ {
+		output, err := p.prepared(dir, command, text, objects)
+		took := time.Since(started).Round(time.Millisecond)
+		switch {
+		case err == nil:
+			p.t.Logf("%s (%s)\n%s", command, took, output[:min(len(output), 400)])
+			return
+		case attempt == attempts:
+			p.t.Errorf("%s\nis run as: %s\n%v after %s\n%s", command, text, err, took, output)
+			return
+		}
+		p.t.Logf("%s\nfails, and is tried again: %v\n%s", command, err, output)
+	}
+}
+
+// prepared runs a command after what must have been done before it.
+func (p *pages) prepared(dir string, command docs.Command, text string, objects docs.Objects) (string, error) {
 	for _, b := range before {
 		if match := b.command.FindStringSubmatchIndex(text); match != nil {
 			if output, err := p.bash(dir, p.Plugin.ShootKubeconfig, objects, string(b.command.ExpandString(nil, b.do, text, match))); err != nil {
-				p.t.Errorf("%s\ncannot be prepared: %v\n%s", command, err, output)
+				return output, fmt.Errorf("it cannot be prepared: %w", err)
 			}
 		}
 	}
-	started := time.Now()
-	output, err := p.bash(dir, p.kubeconfig(command), objects, text)
-	if err != nil {
-		p.t.Errorf("%s\nis run as: %s\n%v after %s\n%s", command, text, err, time.Since(started).Round(time.Millisecond), output)
-		return
-	}
-	p.t.Logf("%s (%s)\n%s", command, time.Since(started).Round(time.Millisecond), output[:min(len(output), 400)])
+	return p.bash(dir, p.kubeconfig(command), objects, text)
 }
 
 // kubeconfig returns that of whoever reads the page.
