@@ -66,12 +66,14 @@ func runLifecycle(t *testing.T, generation string) {
 			do(&life{Environment: environmentOf(NewWithT(t), l), WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shoot})
 		}
 	}
-	if generation == "0.62" { // pages do not depend on the generation
+	switch generation { // neither depends on it
+	case "0.61":
+		t.Run("without failure history", whole((*life).withoutFailures))
+	case "0.62":
 		t.Run("docs: the commands of the pages", whole((*life).docs))
 	}
 	t.Run("P9: without access", whole((*life).withoutAccess))
 	t.Run("P10, X15: disabled", whole((*life).disable))
-	t.Run("without failure history", whole((*life).withoutFailures))
 	t.Run("P4: hibernation", whole((*life).hibernate))
 }
 
