@@ -105,7 +105,7 @@ var _ = Describe("A command", func() {
 		if message == "" {
 			Expect(err).NotTo(HaveOccurred())
 		} else {
-			Expect(err).To(MatchError(HavePrefix("page.md:3: "+text+": "+message), message))
+			Expect(err).To(MatchError(HavePrefix("page.md:3: " + text + ": " + message)))
 		}
 	},
 		Entry("make", "DEMO_EXIT=1 make demo STORY=maintenance", ""),
