@@ -56,8 +56,12 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 		len(o.takenBeside(s)) >= o.share || o.alone {
 		return
 	}
-	// It may have been seen to be about to fail before it has.
-	f.at, f.owed = now, s.unhealthy.Add(healthTimeout-margin-5*time.Second+o.operators.least)
+	// It may have been seen to be about to fail before it has. One that has not joined fails with its creation timeout.
+	deadline := s.unhealthy.Add(healthTimeout)
+	if now.Before(deadline) {
+		deadline = now
+	}
+	f.at, f.owed = now, deadline.Add(-margin-5*time.Second+o.operators.least)
 	if first := s.kept.longest.first; !first.IsZero() && f.owed.After(first.Add(o.longest-margin-5*time.Second)) {
 		f.owed = first.Add(o.longest - margin - 5*time.Second)
 	}

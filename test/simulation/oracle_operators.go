@@ -230,7 +230,7 @@ func (o *oracle) lookAtEdit(name string, s *subject) {
 // is not to the second when an operator says (P6).
 func (o *oracle) checkEdited(name string, s *subject) {
 	if s.edited.IsZero() || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.GoesOn(rules.Forbidden) || o.isOverruled() ||
-		o.since(rules.Fault) <= calm || o.since(rules.ShareLowered) < recently {
+		o.since(rules.Fault) <= calm || o.since(rules.ShareLowered) < recently || s.since(rules.Touched) <= calm { // its node cannot be written to (P14)
 		return
 	}
 	o.seen["let go when an operator says"]++
