@@ -87,7 +87,9 @@ func startSwitching(t *testing.T, name string, o landscape.Options) (s *switchin
 	}
 
 	l := startLandscape(t, name, o)
-	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
+	// A release that is upgraded from does not know the newest fields.
+	shoot := editConfig(g, shootFor(g, pools), func(config *v1alpha1.MachinePreservationConfig) { config.Evidence.NodeLogs = nil })
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 	s = &switching{Environment: environmentOf(g, l), WithT: g, t: t, ctx: ctx, landscape: l, generation: o.MCM}
 	for _, p := range all {
