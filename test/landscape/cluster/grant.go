@@ -55,14 +55,15 @@ func (a *APIServer) GrantRoles(ctx context.Context, objects []*unstructured.Unst
 		for _, subject := range binding.Subjects {
 			account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: subject.Name, Namespace: subject.Namespace}}
 		}
-		if err := c.Create(ctx, object); err != nil {
-			return fmt.Errorf("could not create %s %s: %w", object.GetKind(), object.GetName(), err)
+		// It is there already when the release is upgraded from which the roles are.
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("landscape"), client.ForceOwnership); err != nil {
+			return fmt.Errorf("could not apply %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 	if account == nil {
 		return errors.New("no role is bound to a service account")
 	}
-	if err := c.Create(ctx, account); err != nil {
+	if err := c.Create(ctx, account); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("could not create service account %s: %w", account.Name, err)
 	}
 	config, err := KubeconfigOf(ctx, c, a.Config, account)
