@@ -141,7 +141,7 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
-		if was.Kept && change.By != user {
+		if _, orphaned := s.Excuses[rules.Orphaned]; was.Kept && change.By != user && !orphaned {
 			o.checkEdited(change.name, s)
 		}
 		o.checkTermination(s, before, was, change)
