@@ -104,7 +104,7 @@ var _ = Describe("power-cycle", func() {
 	It("should wait for the end of one that waits for its begin", func() {
 		p := newPerson(shootObjects(), nil)
 		p.answers(key, "now", phase("Waiting", corev1.ConditionFalse))
-		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is Waiting")))
+		Expect(p.runs("power-cycle over --yes --wait --timeout 3s")).To(MatchError(ContainSubstring("it is Waiting")))
 	})
 
 	It("should tell that it is under way", func() {

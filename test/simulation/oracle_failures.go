@@ -79,10 +79,10 @@ func (o *oracle) lookAtUnkept(name string, s *subject) {
 	}
 }
 
-// takenBeside are the places that others have, or give back now.
+// takenBeside are the places that others have, or have just given back.
 func (o *oracle) takenBeside(s *subject) (names []string) {
 	for name, other := range o.machines {
-		if other == s || other.machine == nil || other.record.IsOnlyWorkedOn(time.Now()) {
+		if other == s || other.machine == nil || other.record.IsOnlyWorkedOn(time.Now().Add(-soon)) {
 			continue
 		}
 		if other.machine.DeletionTimestamp == nil && (other.record.IsFailing() || !other.placed.IsZero()) {

@@ -78,6 +78,9 @@ func (o *oracle) setShare(share int) {
 	case share < o.share:
 		p.from = max(o.share, o.mostShare())
 		p.placed = o.places(true)
+		for _, s := range o.machines {
+			s.failure.promised = time.Time{} // a lower share stands above that (T9)
+		}
 		o.happens(rules.ShareLowered)
 	case share > o.share:
 		o.happens(rules.PlaceFreed)
