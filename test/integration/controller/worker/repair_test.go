@@ -23,6 +23,7 @@ var _ = Describe("Shares of MachineDeployments that the provider writes without 
 		// The API server calls the webhook for namespaces with a label only.
 		namespace := env.CreateShootNamespace(ctx, false)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
+		isAtWork(ctx, namespace)
 		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0", "1"}})
 		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
 		extension.Spec.Type = "machine-preservation"
@@ -42,7 +43,7 @@ var _ = Describe("Shares of MachineDeployments that the provider writes without 
 				g.Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s"}))
 				g.Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(BeZero())
 				g.Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
-			}).WithTimeout(10 * time.Second).Should(Succeed())
+			}).WithTimeout(30 * time.Second).Should(Succeed())
 		}
 
 		deployClass(ctx, namespace, "class-z1", "0")

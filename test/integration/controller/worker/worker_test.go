@@ -16,11 +16,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
 const (
@@ -144,9 +147,10 @@ var _ = Describe("Shares of MachineDeployments", func() {
 			return func() int32 { return get(name).Spec.AutoPreserveFailedMachineMax }
 		}
 
+		isAtWork(ctx, namespace)
 		enable(settings(3, "24h"))
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
-		Eventually(numberOf("md-z2")).Should(BeZero())
+		Eventually(numberOf("md-z2")).WithTimeout(20 * time.Second).Should(BeZero())
 		deployPool(ctx, namespace)
 		Consistently(numberOf("md-z1")).WithTimeout(2 * time.Second).Should(BeEquivalentTo(3))
 
@@ -296,4 +300,15 @@ func writeAsProvider(ctx context.Context, namespace, name, class string, mutate 
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return deployment
+}
+
+// isAtWork writes the Lease of a preservation controller that is at work, which has to be before the number is lowered that
+// machine-controller-manager preserves by itself.
+func isAtWork(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	now := metav1.NowMicro()
+	Expect(env.Client.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: preservationcontroller.Name, Namespace: namespace},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("mcm-0_1"), AcquireTime: &now, RenewTime: &now, LeaseDurationSeconds: new(int32(3600))},
+	})).To(Succeed())
 }
