@@ -180,7 +180,8 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 					if next {
 						heal = namespace
 					}
-					if err := inject(ctx, heal, conformance.NoFault); err != nil || next {
+					// A machine that is gone meanwhile keeps no other one from being healed.
+					if err := client.IgnoreNotFound(inject(ctx, heal, conformance.NoFault)); err != nil || next {
 						return
 					}
 				}
