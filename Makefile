@@ -76,6 +76,7 @@ test-integration: ## Run the tests against a real kube-apiserver
 .PHONY: test-e2e
 test-e2e: ## Run the scenarios on the local landscape, with both generations of machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
+	@for tool in helm gojq; do go tool -modfile=hack/tools/commands/go.mod -n "$$tool" >/dev/null; done # not beside the landscapes
 	@go test -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long

@@ -242,6 +242,28 @@ func terminatedInMaintenance(p *Pool) {
 	p.giveBack(late)
 }
 
+// rolledInMaintenance: a rolling update takes the machine under maintenance last, although it is the oldest, and does not wait for the
+// end of the maintenance.
+func rolledInMaintenance(p *Pool) {
+	machines := p.running(2)
+	p.Expect(p.Seed.Delete(p.ctx, machines[1].DeepCopy())).To(Succeed())
+	p.gone(machines[1])
+	machines = p.running(2)
+	maintained, other := machines[0], machines[1]
+	p.Expect(maintained.CreationTimestamp.Before(&other.CreationTimestamp)).To(BeTrue(), "machine-controller-manager takes the older one first")
+
+	nm := p.maintain(maintained, nil)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.roll()
+	first := p.deletedAt(other)
+	p.Expect(p.fresh(p, maintained).DeletionTimestamp).To(BeNil())
+	p.Expect(p.phaseOf(p, nm)).To(Equal(maintenancev1alpha1.PhaseReady))
+	last := p.deletedAt(maintained)
+	p.t.Logf("The machine under maintenance was the last of two, %s after the other", last.Sub(first).Round(time.Second))
+	p.ended(nm)
+	p.running(2)
+}
+
 // maintenanceDrain: only what is asked for is evicted, what is in the way is named, and budgets are respected for as long as
 // they last.
 func maintenanceDrain(p *Pool) {

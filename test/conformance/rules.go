@@ -76,7 +76,7 @@ func Rules() []Rule {
 		{"M12", "A machine whose node is under maintenance is preserved for a limited time, whatever the object says. The time counts anew once the machine was healthy without a maintenance. The maintenance says until when the machine is preserved, or why it is not."},
 		{"M13", "After a maintenance, the preservation ends when the node is healthy, or after the health timeout."},
 		{"M14", "A failed machine that is preserved can be maintained. It already counts as unavailable."},
-		{"M15", "No maintenance is scheduled while its machine is going to be removed, is updated in place, is power-cycled or is hibernated. A maintenance that is under way then is set back to Pending."},
+		{"M15", "No maintenance is scheduled while its machine is going to be removed, is updated in place, is power-cycled or is hibernated. A maintenance that is under way then is set back to Pending. A rolling update replaces the machines under maintenance last, and does not wait for them."},
 		{"M16", "Conditions on the node show a maintenance to programs that do not know its API."},
 		{"M17", "Nodes without a machine and namespaces that are not allowed are refused. What is in the objects is bounded. Nothing depends on the resource definitions being there."},
 		{"X1", "A node is made safe only when its host was reported off after the power-off was requested."},

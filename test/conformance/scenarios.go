@@ -66,6 +66,7 @@ func Scenarios() []Scenario {
 		{Name: "maintenance-lost", Rules: []string{"M13"}, needs: needsMaintenance, run: lostInMaintenance},
 		{Name: "maintenance-failed", Rules: []string{"M14"}, Share: 1, needs: needsMaintenance, run: maintenanceOfFailed},
 		{Name: "maintenance-terminated", Rules: []string{"M15"}, needs: needsMaintenanceAndNeverJoins, run: terminatedInMaintenance},
+		{Name: "maintenance-rollout", Rules: []string{"M15", "P2"}, needs: needsMaintenance, run: rolledInMaintenance},
 		{Name: "maintenance", Rules: []string{"M2", "M3", "M8", "M12", "M13", "M16"}, needs: needsMaintenance, run: maintained},
 		{Name: "margin", Rules: []string{"H4"}, Share: 1, run: healthyBeforeDeadline},
 		{Name: "refused-eviction", Rules: []string{"P7", "P12"}, Share: 2, needs: needsRefuseEvictions, run: refusedEviction},

@@ -52,8 +52,8 @@ var (
 	last = []string{"preserve power-cycle", "delete configmaps", "rollout restart"}
 	// endless is a command that only watches.
 	endless = regexp.MustCompile(` -w\b`)
-	// tools are what not every machine has.
-	tools = regexp.MustCompile(`\b(helm|jq)\b`)
+	// tools are what not every machine has: commands by their names in the module that pins them.
+	tools = map[string]string{"helm": "helm", "gojq": "jq"}
 
 	// before is what must have been done before a command.
 	before = []struct {
@@ -72,6 +72,8 @@ type pages struct {
 	*life
 	// work is the directory in which the commands run, each in one of its own that leads to all that is here.
 	work string
+	// tools is the directory with the tools.
+	tools string
 	// failed is a machine that has failed and is preserved, with stored evidence.
 	failed *machinev1alpha1.Machine
 
@@ -148,6 +150,12 @@ func nodeName(machine *machinev1alpha1.Machine) string {
 func (p *pages) prepare() {
 	repository, err := filepath.Abs("../..")
 	p.Expect(err).NotTo(HaveOccurred())
+	p.tools = p.t.TempDir()
+	for tool, name := range tools {
+		path, err := exec.CommandContext(p.ctx, "go", "tool", "-modfile="+filepath.Join(repository, "hack/tools/commands/go.mod"), "-n", tool).Output()
+		p.Expect(err).NotTo(HaveOccurred())
+		p.Expect(os.Symlink(strings.TrimSpace(string(path)), filepath.Join(p.tools, name))).To(Succeed())
+	}
 	for name, target := range map[string]string{
 		".landscape": string(p.landscape.Directory), "bin": p.landscape.Directory.Binaries(),
 		"seed.yaml": p.Plugin.SeedKubeconfig, "shoot.yaml": p.Plugin.ShootKubeconfig,
@@ -239,12 +247,6 @@ func (p *pages) run(command docs.Command, machines ...*machinev1alpha1.Machine) 
 	objects := p.objects(machines...)
 	text, err := objects.Fill(command)
 	p.Expect(err).NotTo(HaveOccurred())
-	for _, match := range tools.FindAllStringSubmatch(text, -1) {
-		if _, err := exec.LookPath(match[1]); err != nil {
-			p.t.Logf("%s\nskipped: this machine has no %s", command, match[1])
-			return
-		}
-	}
 	dir := p.t.TempDir()
 	if strings.Contains(text, "maintenance.yaml") || strings.Contains(text, "firmware") {
 		p.Expect(os.WriteFile(filepath.Join(dir, "maintenance.yaml"), []byte(p.manifest(command.Page, objects)), 0o600)).To(Succeed())
@@ -330,7 +332,7 @@ func (p *pages) bash(dir, kubeconfig string, objects docs.Objects, text string) 
 	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail; grep() { command grep \"$@\" || [[ $? == 1 ]]; }\n"+text)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // all of it: a terminal makes it a group
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+p.landscape.Directory.Binaries()+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "NO_COLOR=1", "TERM=xterm")
+	cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+p.tools+":"+p.landscape.Directory.Binaries()+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "NO_COLOR=1", "TERM=xterm")
 	for name, value := range objects.Variables() {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
