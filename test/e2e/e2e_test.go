@@ -53,15 +53,17 @@ const (
 
 // In this order they start, the longest first: what is long and comes last is waited for alone.
 
-func TestMCM061(t *testing.T)       { run(t, "0.61") }
-func TestMCM062(t *testing.T)       { run(t, "0.62") }
-func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
+func TestGarden(t *testing.T)       { runGarden(t) }
 func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
-func TestGarden(t *testing.T)       { runGarden(t) }
+func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
+func TestMCM061(t *testing.T)       { run(t, "0.61", breaks) }
+func TestMCM062(t *testing.T)       { run(t, "0.62", breaks) }
+func TestAlone061(t *testing.T)     { run(t, "0.61", alone) }
+func TestAlone062(t *testing.T)     { run(t, "0.62", alone) }
 
 var (
-	landscapes = flag.Int("landscapes", 4, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 8, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// turn is closed when the test before has started.
@@ -83,15 +85,30 @@ func inTurn(t *testing.T) {
 	t.Cleanup(func() { <-slots() })
 }
 
-func run(t *testing.T, generation string) {
+// part is which scenarios run on a landscape. One landscape for all would need twice the time.
+type part struct {
+	name string
+	has  func(conformance.Scenario) bool
+	// pools is how many pools there are, and so how many scenarios run side by side.
+	pools int
+	// uses says that the scenarios use all permissions, and drain strategies.
+	uses bool
+}
+
+var (
+	breaks = part{has: func(s conformance.Scenario) bool { return !s.Alone && !s.Healthy }, pools: atOnce, uses: true}
+	alone  = part{name: "-alone", has: func(s conformance.Scenario) bool { return s.Alone || s.Healthy }, pools: atOnce / 2}
+)
+
+func run(t *testing.T, generation string, part part) {
 	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 
-	l := startLandscape(t, generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	l := startLandscape(t, generation+part.name, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 
 	var pools []conformance.Scenario
-	for i := range atOnce {
+	for i := range part.pools {
 		pools = append(pools, conformance.Scenario{Name: fmt.Sprintf("pool-%02d", i)})
 	}
 	started := time.Now()
@@ -100,9 +117,12 @@ func run(t *testing.T, generation string) {
 	t.Logf("Shoot with %d pools was ready after %s", len(pools), time.Since(started).Round(time.Second))
 
 	environment := environmentOf(g, l)
-	environment.Select = func(s conformance.Scenario) bool { return !s.Long }
+	environment.Select = func(s conformance.Scenario) bool { return !s.Long && part.has(s) }
 	report := conformance.Run(ctx, t, environment)
 	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
+	if !part.uses {
+		return
+	}
 
 	afterwards := func(look func(*life)) func(*testing.T) {
 		return func(t *testing.T) {

@@ -143,6 +143,7 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		Name:    o.Name + " kube-apiserver",
 		Path:    o.Path,
 		Args:    args,
+		Env:     seldomCollected,
 		LogFile: o.LogFile,
 	}, process.HTTPOK(client, a.Config.Host+"/readyz"))
 	if err != nil {
