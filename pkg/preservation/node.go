@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -96,15 +97,15 @@ func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
 func setPreserved(node *corev1.Node, target *Record, now time.Time) {
-	progress, drain := v1alpha1.ReasonPreserved, ""
+	progress, told := v1alpha1.ReasonPreserved, ""
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {
 			progress = c.Reason
-			drain, _ = splitMessage(c.Message)
+			told, _ = splitMessage(c.Message)
 		}
 	}
-	setCondition(node, corev1.ConditionTrue, progress, drain+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", now)
+	setCondition(node, corev1.ConditionTrue, progress, told+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", now)
 }
 
 // why returns how the message of the condition ends: with the cause, and the ID of the reason that goes with it. It is empty for a
@@ -187,6 +188,36 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 	return v1alpha1.ConditionOf(node, v1alpha1.ConditionPreserved)
 }
 
+// setCondition writes the condition Preserved. If the drain of the node begins or ends with that, it says so to others as well: once,
+// because somebody else may drain the node, too.
 func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
+	was := howDrained(PreservedCondition(node))
 	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
+	switch is := howDrained(PreservedCondition(node)); {
+	case is == was:
+	case is == drainInProgress:
+		drain.WriterPreservation.Begin(node, "The preservation drains the node, because its machine failed.", now)
+	case is == drained:
+		drain.WriterPreservation.End(node, "The preservation has drained the node, because its machine failed.", now)
+	default:
+		drain.WriterPreservation.Clear(node)
+	}
+}
+
+// How far the drain of a node is.
+const (
+	notDrained = iota
+	drainInProgress
+	drained
+)
+
+// howDrained returns how far the drain of a node is that has the condition Preserved, nil for none. As long as pods are kept it is not over.
+func howDrained(c *corev1.NodeCondition) int {
+	switch {
+	case c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason):
+		return notDrained
+	case c.Reason == v1alpha1.ReasonDrained:
+		return drained
+	}
+	return drainInProgress
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -375,6 +376,66 @@ var _ = Describe("Steps", func() {
 				SetDrainProgress(m.Node, "Drained", "", now)
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed)."))
+			})
+
+			Describe("what others see of the drain", func() {
+				var m facts.Member
+				// shows checks the status of the conditions, empty for none, and their reason.
+				shows := func(inProgress, drained, reason string) {
+					GinkgoHelper()
+					for t, status := range map[corev1.NodeConditionType]string{"DrainInProgress": inProgress, "Drained": drained} {
+						c := v1alpha1.ConditionOf(m.Node, t)
+						if status == "" {
+							Expect(c).To(BeNil())
+							continue
+						}
+						Expect(c).To(HaveValue(And(HaveField("Status", BeEquivalentTo(status)), HaveField("Reason", reason), HaveField("Message", Not(BeEmpty())))))
+					}
+				}
+				BeforeEach(func() { m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)} })
+
+				It("P7: should say so in the writes that say it of the preservation", func() {
+					Expect(carryOut(holder, &m, now)).To(ContainElement("node/status"))
+					shows("True", "False", "MachinePreservation")
+					for _, reason := range []string{"DrainBlocked", "Draining", "PodsKept"} {
+						SetDrainProgress(m.Node, reason, "Pods: 1.", now)
+						shows("True", "False", "MachinePreservation")
+					}
+					SetDrainProgress(m.Node, "Drained", "", now)
+					shows("False", "True", "MachinePreservation")
+					Expect(carryOut(holder, &m, now)).To(BeEmpty())
+					carryOut(holder, &m, expiry)
+					shows("", "", "")
+				})
+				It("P7: should say nothing of a machine that has not failed", func() {
+					m = facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+					carryOut(holder, &m, now)
+					shows("", "", "")
+				})
+				It("T7: should say nothing any more of a machine that is healthy again", func() {
+					carryOut(holder, &m, now)
+					Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute))(m.Machine)
+					Condition(corev1.NodeReady, corev1.ConditionTrue, "", "")(m.Node)
+					carryOut(holder, &m, now.Add(time.Minute))
+					Expect(ReadRecord(m.Machine).Failed).To(BeFalse())
+					shows("", "", "")
+				})
+				It("T10: should say nothing any more of a machine that is deleted", func() {
+					carryOut(holder, &m, now)
+					Deleted(now)(m.Machine)
+					carryOut(holder, &m, now)
+					shows("", "", "")
+				})
+				It("P7: should leave what somebody else says who drains the node, too", func() {
+					carryOut(holder, &m, now)
+					Condition("DrainInProgress", corev1.ConditionFalse, "KubectlDrainCompleted", "a")(m.Node)
+					Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "a")(m.Node)
+					Expect(carryOut(holder, &m, now.Add(time.Minute))).To(BeEmpty())
+					SetDrainProgress(m.Node, "DrainBlocked", "Pods: 1.", now)
+					shows("False", "True", "KubectlDrainCompleted")
+					carryOut(holder, &m, expiry)
+					shows("False", "True", "KubectlDrainCompleted")
+				})
 			})
 
 			It("T10: should remove its traces from a machine that is being deleted", func() {
