@@ -335,16 +335,8 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 		case v1alpha1.PhaseScheduled, v1alpha1.PhaseCordon, v1alpha1.PhaseWaitForPodCompletion:
 			conditions[ConditionMaintenancePlanned] = name + " prepares the node."
 		case v1alpha1.PhaseDraining:
-			conditions[ConditionDrainInProgress] = name + " drains the node."
 		default:
 			conditions[ConditionMaintenanceInProgress] = name + " has the node."
-			// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons:
-			// what is done because of a cordon that has vanished must not change them.
-			if drainsAgain(current) {
-				conditions[ConditionDrained] = name + " has drained the node, and evicts pods that came to the node while it was not cordoned."
-			} else if current.Spec.DrainSpec != nil {
-				conditions[ConditionDrained] = name + " has drained the node."
-			}
 		}
 	}
 
@@ -367,7 +359,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			d.PutBack = !cordoned && phase != v1alpha1.PhaseCordon
 			cordon(node, current)
 		}
-	}, func(node *corev1.Node) { setConditions(node, conditions, d.now) })
+	}, func(node *corev1.Node) { showDrain(node, current, d.now); setConditions(node, conditions, d.now) })
 }
 
 // advance goes on with a maintenance whose node is as its phase has it.

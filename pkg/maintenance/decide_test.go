@@ -188,13 +188,19 @@ func scheduled(nm *v1alpha1.NodeMaintenance, pods ...drain.Pod) *world {
 	return w
 }
 
+// nodeConditions are the types of those that tell of a maintenance, with "no " before those that are False.
 func (w *world) nodeConditions() []string {
 	var types []string
 	for _, c := range w.Node.Status.Conditions {
-		if IsNodeCondition(c.Type) {
-			ExpectWithOffset(1, c.Status).To(Equal(corev1.ConditionTrue))
-			types = append(types, string(c.Type))
+		if !IsNodeCondition(c.Type) {
+			continue
 		}
+		if c.Status == corev1.ConditionFalse {
+			types = append(types, "no "+string(c.Type))
+			continue
+		}
+		ExpectWithOffset(1, c.Status).To(Equal(corev1.ConditionTrue))
+		types = append(types, string(c.Type))
 	}
 	return types
 }
@@ -316,7 +322,7 @@ var _ = Describe("Decide", func() {
 		))
 		Expect(w.Node).To(beCordonedFor(nm))
 		Expect(w.Node.Annotations).To(HaveKeyWithValue(markKey, "2026-03-01T12:00:00Z"))
-		Expect(w.nodeConditions()).To(ConsistOf("Drained", "MaintenanceInProgress"))
+		Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
 		Expect(w.last.WatchPods).To(BeFalse())
 
 		w.delete(nm)
@@ -341,15 +347,59 @@ var _ = Describe("Decide", func() {
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
 		w.Pods = w.Pods[1:]
 		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
 		Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeConditionType("DrainInProgress")), HaveField("Message", ContainSubstring("default/a of some.one.acme.com")))))
 		builder.Condition("MaintenancePlanned", corev1.ConditionTrue, "Other", "of somebody else")(w.Node)
 		w.Pods = nil
 		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned", "MaintenanceInProgress", "Drained"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned", "MaintenanceInProgress", "no DrainInProgress", "Drained"))
 		w.delete(nm)
 		w.run()
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+	})
+
+	It("M16: should tell of no drain where there is none", func() {
+		w := scheduled(maintenance("a"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+	})
+
+	It("M16: should leave what somebody else says who drains the node, too, and take the place of what is over", func() {
+		var w *world
+		said := func(reason string) {
+			GinkgoHelper()
+			for _, c := range w.Node.Status.Conditions {
+				if c.Type == "DrainInProgress" || c.Type == "Drained" {
+					Expect(c.Reason).To(Equal(reason))
+				}
+			}
+		}
+		kubectl := func(inProgress, drained corev1.ConditionStatus, reason string) {
+			builder.Condition("DrainInProgress", inProgress, reason, "")(w.Node)
+			builder.Condition("Drained", drained, reason, "")(w.Node)
+		}
+		nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+		w = newWorld(nm)
+		w.Pods = []drain.Pod{podOf("g")}
+		kubectl("False", "True", "KubectlDrainCompleted")
+		w.run()
+		w.schedule(nm)
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
+		said("NodeMaintenance")
+
+		kubectl("True", "False", "KubectlDrainStarted")
+		w.run()
+		said("KubectlDrainStarted")
+		w.Pods = nil
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		said("KubectlDrainStarted")
+		kubectl("False", "True", "KubectlDrainCompleted")
+		w.run()
+		w.delete(nm)
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained"))
+		said("KubectlDrainCompleted")
 	})
 
 	Describe("M3: cordon", func() {
@@ -554,7 +604,7 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"EvictionPods": BeEquivalentTo(1), "DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
 				Expect(w.events).To(ContainElement(HavePrefix("MaintenanceCordonVanished: ")))
 				Expect(w.nodeConditions()).To(Equal(before), "machine-controller-manager looks at each change of them, and uncordons")
-				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", ContainSubstring("while it was not cordoned")))))
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", drain.ConditionDrained), HaveField("Message", ContainSubstring("while it was not cordoned")))))
 
 				w.Pods = w.Pods[1:]
 				w.after(5 * time.Second)
@@ -563,7 +613,7 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"DrainProgress": BeEquivalentTo(100), "WaitForEviction": BeEmpty()})))
 				Expect(w.last.WatchPods).To(BeFalse(), "M4")
 				Expect(w.last.Next).To(BeZero())
-				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", drain.ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
 			})
 
 			It("M3: should look out for those that were on their way to the node when it was cordoned", func() {

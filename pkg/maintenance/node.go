@@ -14,18 +14,16 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
-// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
+// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16). Those of its drain are those of all
+// drains.
 const (
 	// ConditionMaintenancePlanned is on a node that a NodeMaintenance waits for or prepares, and says which one.
 	ConditionMaintenancePlanned corev1.NodeConditionType = "MaintenancePlanned"
-	// ConditionDrainInProgress is on a node that a NodeMaintenance drains, and says which one.
-	ConditionDrainInProgress corev1.NodeConditionType = "DrainInProgress"
-	// ConditionDrained is on a node that a NodeMaintenance has drained, and says which one.
-	ConditionDrained corev1.NodeConditionType = "Drained"
 	// ConditionMaintenanceInProgress is on a node that the requestor of a NodeMaintenance works on, and says which one.
 	ConditionMaintenanceInProgress corev1.NodeConditionType = "MaintenanceInProgress"
 
@@ -33,15 +31,15 @@ const (
 	conditionTerminating corev1.NodeConditionType = "Terminating"
 
 	// reasonNodeMaintenance tells conditions of ours from those of others.
-	reasonNodeMaintenance = "NodeMaintenance"
+	reasonNodeMaintenance = string(drain.WriterMaintenance)
 )
 
-var nodeConditions = []corev1.NodeConditionType{
-	ConditionMaintenancePlanned, ConditionDrainInProgress, ConditionDrained, ConditionMaintenanceInProgress,
-}
+var nodeConditions = []corev1.NodeConditionType{ConditionMaintenancePlanned, ConditionMaintenanceInProgress}
 
 // IsNodeCondition says that a type of Node conditions is one of those that tell of a maintenance.
-func IsNodeCondition(t corev1.NodeConditionType) bool { return slices.Contains(nodeConditions, t) }
+func IsNodeCondition(t corev1.NodeConditionType) bool {
+	return slices.Contains(nodeConditions, t) || t == drain.ConditionDrainInProgress || t == drain.ConditionDrained
+}
 
 // IsMarked says that there is something on a node that a maintenance may have left there. It can be asked of a node of which
 // only the types of conditions are known.
@@ -147,6 +145,35 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 	}
 }
 
+// showDrain shows the drain of a maintenance, nil for none, to others. It writes once when the drain begins, and once when the node is
+// handed over: somebody else may drain the node, too.
+func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, now time.Time) {
+	phase := ""
+	if nm != nil && nm.Spec.DrainSpec != nil {
+		phase = PhaseOf(nm)
+	}
+	switch writer := drain.WriterMaintenance; phase {
+	case v1alpha1.PhaseDraining:
+		if _, _, begun := drainTimes(nm); !begun {
+			writer.Begin(node, describe(nm)+" drains the node.", now)
+		}
+	case v1alpha1.PhaseReady, v1alpha1.PhaseRequestorFailed:
+		message := describe(nm) + " has drained the node."
+		// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons: what is done
+		// because of a cordon that has vanished must not change them.
+		if drainsAgain(nm) {
+			message = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
+		}
+		if c := preservationv1alpha1.ConditionOf(node, ConditionMaintenanceInProgress); c != nil && c.Reason == reasonNodeMaintenance {
+			writer.Say(node, message)
+		} else {
+			writer.End(node, message, now)
+		}
+	default:
+		writer.Clear(node)
+	}
+}
+
 // giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
 // empties the node.
 func giveBack(node *corev1.Node, emptied bool) {
@@ -173,7 +200,7 @@ func isEmptied(node *corev1.Node) bool {
 func Clean(node *corev1.Node) []intent.Write {
 	return nodeWrites(node,
 		func(after *corev1.Node) { giveBack(after, isEmptied(node)) },
-		func(after *corev1.Node) { setConditions(after, nil, time.Time{}) })
+		func(after *corev1.Node) { drain.WriterMaintenance.Clear(after); setConditions(after, nil, time.Time{}) })
 }
 
 // nodeWrites returns the writes by which a node is changed by two edits, of its status and of all else.

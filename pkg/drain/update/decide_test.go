@@ -19,6 +19,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -197,7 +198,7 @@ var _ = Describe("Decide", func() {
 		Expect(Decide(facts(Node("m"), pods...), at(45)).Outcome(errs).Err).To(MatchError("[error 0, error 1, error 2, error 3, error 4, and 1 more]"))
 	})
 
-	It("D11: should tell what a strategy did, and show it as the only condition of a node", func() {
+	It("D11: should tell what a strategy did, and show it on a node that has no conditions", func() {
 		node := Node("m")
 		node.Status.Conditions = nil
 		d := Decide(facts(node, stays, plain), at(45))
@@ -209,7 +210,7 @@ var _ = Describe("Decide", func() {
 		}
 		Expect(notes).To(ConsistOf(MatchRegexp(`deleted 1 pod\(s\) by force 45m0s after .*: shop/plain$`), MatchRegexp(`removed the finalizers of 1 pod\(s\) 45m0s after .*: shop/stays$`)))
 		shown := d.Write.After.(*corev1.Node)
-		Expect(shown.Status.Conditions).To(HaveLen(1))
+		Expect(shown.Status.Conditions).To(HaveLen(3))
 		Expect(Decide(facts(shown, stays, plain), at(45)).Write.Changes()).To(BeFalse(), "it is written once")
 	})
 
@@ -230,6 +231,26 @@ var _ = Describe("Decide", func() {
 		Expect(condition(d).LastTransitionTime.Time).To(Equal(began))
 		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
 		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
+	})
+
+	It("D11: should say to others that the drain is in progress, as long as the node shows it, and in the same write", func() {
+		ofDrains := func(write intent.Write) (shown []corev1.NodeCondition) {
+			for _, c := range write.After.(*corev1.Node).Status.Conditions {
+				if c.Type == "DrainInProgress" || c.Type == "Drained" {
+					shown = append(shown, c)
+				}
+			}
+			return shown
+		}
+		write := Decide(facts(Node("m"), plain), at(1)).Write
+		Expect(ofDrains(write)).To(ConsistOf(
+			And(HaveField("Type", BeEquivalentTo("DrainInProgress")), HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "MachineUpdate"), HaveField("Message", "Machine-controller-manager drains the node for an update of its pool.")),
+			And(HaveField("Type", BeEquivalentTo("Drained")), HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "MachineUpdate"))))
+		shown := write.After.(*corev1.Node)
+		Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")(shown)
+		Expect(Decide(facts(shown, plain), at(1)).Write.Changes()).To(BeFalse(), "somebody else drains it, too")
+		Expect(ofDrains(Show(shown, nil, at(2)))).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")))
+		Expect(Show(Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), nil, at(2)).Changes()).To(BeFalse())
 	})
 
 	DescribeTable("D11: when the node shows something else", func(status corev1.ConditionStatus, reason, text string, since time.Time, changes bool) {

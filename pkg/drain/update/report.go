@@ -121,7 +121,8 @@ func firstNames(names []string) string {
 	return strings.Join(brief.First(names, maxNamed), ", ")
 }
 
-// Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
+// Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so. With the condition
+// others are told that the drain is in progress. That it has ended is machine-controller-manager's to say, whose drain it is.
 func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent.Write {
 	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
 	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message ||
@@ -131,6 +132,12 @@ func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent
 			wanted.LastHeartbeatTime = metav1.NewTime(now)
 			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
 		}
+	}
+	switch {
+	case before == nil && wanted != nil:
+		drain.WriterUpdate.Begin(edited, "Machine-controller-manager drains the node for an update of its pool.", now)
+	case before != nil && wanted == nil:
+		drain.WriterUpdate.Clear(edited)
 	}
 	return intent.Write{Before: node, After: edited, Status: true}
 }
