@@ -21,7 +21,7 @@ func Rules() []Rule {
 		{"R4", "`false` forbids auto-preservation and ends a preservation. The extension never removes it."},
 		{"R5", "A request may have its own timeout, from 10s to the operators' limit. A warning reports an invalid timeout, and the pool's timeout applies."},
 		{"R6", "Operators can end and forbid every preservation of a Machine or a MachineDeployment."},
-		{"T1", "`now` preserves a machine in any phase, and protects its node."},
+		{"T1", "`now` preserves a machine in any phase that is known, and protects its node."},
 		{"T2", "When a preserved machine fails, its node is tainted and drained. If a place is free, the machine stays preserved at least as long as without a request; otherwise until its expiry."},
 		{"T3", "A preserved machine that has not failed becomes an ordinary machine at its expiry, with `false`, or when the request is withdrawn."},
 		{"T4", "A machine with `when-failed` is preserved when it fails, whether a place is free or not."},

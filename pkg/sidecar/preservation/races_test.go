@@ -77,6 +77,8 @@ var _ = Describe("Races", func() {
 					And(HaveField("Type", BeEquivalentTo("Ready")), HaveField("Reason", "NodeStatusUnknown")),
 					HaveField("Type", BeEquivalentTo("DiskPressure")),
 					And(HaveField("Type", BeEquivalentTo("Preserved")), HaveField("Status", corev1.ConditionTrue)),
+					And(HaveField("Type", BeEquivalentTo("DrainInProgress")), HaveField("Status", corev1.ConditionTrue)),
+					And(HaveField("Type", BeEquivalentTo("Drained")), HaveField("Status", corev1.ConditionFalse)),
 				))
 			})
 
