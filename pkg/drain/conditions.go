@@ -9,7 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // Types of the conditions of a Node by which others see a drain without knowing this extension. They are Kubernetes' own: KEP-5683,
@@ -41,9 +42,7 @@ func isOurs(c corev1.NodeCondition) bool {
 
 // Begin says that a drain begins, in place of what one before has said, unless one of somebody else is in progress.
 func (w Writer) Begin(node *corev1.Node, message string, now time.Time) {
-	if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == ConditionDrainInProgress && c.Status == corev1.ConditionTrue && !isOurs(c)
-	}) {
+	if c := v1alpha1.ConditionOf(node, ConditionDrainInProgress); c == nil || c.Status != corev1.ConditionTrue || isOurs(*c) {
 		w.set(node, ConditionDrainInProgress, corev1.ConditionTrue, message, now)
 		w.set(node, ConditionDrained, corev1.ConditionFalse, message, now)
 	}
@@ -57,7 +56,7 @@ func (w Writer) End(node *corev1.Node, message string, now time.Time) {
 
 // keep is set where nobody else has written since.
 func (w Writer) keep(node *corev1.Node, t corev1.NodeConditionType, status corev1.ConditionStatus, message string, now time.Time) {
-	if i := indexOf(node, t); i < 0 || w.wrote(node.Status.Conditions[i]) {
+	if c := v1alpha1.ConditionOf(node, t); c == nil || w.wrote(*c) {
 		w.set(node, t, status, message, now)
 	}
 }
@@ -81,21 +80,5 @@ func (w Writer) wrote(c corev1.NodeCondition) bool {
 }
 
 func (w Writer) set(node *corev1.Node, t corev1.NodeConditionType, status corev1.ConditionStatus, message string, now time.Time) {
-	i := indexOf(node, t)
-	if i < 0 {
-		i = len(node.Status.Conditions)
-		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: t})
-	}
-	c := &node.Status.Conditions[i]
-	if c.Status == status && c.Reason == string(w) && c.Message == message {
-		return
-	}
-	if c.Status != status {
-		c.LastTransitionTime = metav1.NewTime(now)
-	}
-	c.Status, c.Reason, c.Message, c.LastHeartbeatTime = status, string(w), message, metav1.NewTime(now)
-}
-
-func indexOf(node *corev1.Node, t corev1.NodeConditionType) int {
-	return slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+	v1alpha1.SetCondition(node, t, status, string(w), message, now)
 }
