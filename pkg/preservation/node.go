@@ -193,11 +193,11 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
 	was := howDrained(PreservedCondition(node))
 	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
-	switch is := howDrained(PreservedCondition(node)); {
-	case is == was:
-	case is == drainInProgress:
+	switch howDrained(PreservedCondition(node)) {
+	case was:
+	case drainInProgress:
 		drain.WriterPreservation.Begin(node, "The preservation drains the node, because its machine failed.", now)
-	case is == drained:
+	case drained:
 		drain.WriterPreservation.End(node, "The preservation has drained the node, because its machine failed.", now)
 	default:
 		drain.WriterPreservation.Clear(node)
