@@ -98,6 +98,8 @@ type Facts struct {
 	PodsKnown, PodsLive bool
 	// PodsUnread says that the API server was asked for them, and did not list them.
 	PodsUnread bool
+	// DrainConditions says that others see in conditions of the node how its drain goes, and not only by those of a maintenance (D13).
+	DrainConditions bool
 	Memory
 }
 
@@ -359,7 +361,10 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			d.PutBack = !cordoned && phase != v1alpha1.PhaseCordon
 			cordon(node, current)
 		}
-	}, func(node *corev1.Node) { showDrain(node, current, d.now); setConditions(node, conditions, d.now) })
+	}, func(node *corev1.Node) {
+		showDrain(node, current, d.DrainConditions, d.now)
+		setConditions(node, conditions, d.now)
+	})
 }
 
 // advance goes on with a maintenance whose node is as its phase has it.

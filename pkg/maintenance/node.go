@@ -19,8 +19,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
-// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16). Those of its drain are those of all
-// drains.
+// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16). Those of its drain are those by which
+// others see all drains (D13).
 const (
 	// ConditionMaintenancePlanned is on a node that a NodeMaintenance waits for or prepares, and says which one.
 	ConditionMaintenancePlanned corev1.NodeConditionType = "MaintenancePlanned"
@@ -38,7 +38,7 @@ var nodeConditions = []corev1.NodeConditionType{ConditionMaintenancePlanned, Con
 
 // IsNodeCondition says that a type of Node conditions is one of those that tell of a maintenance.
 func IsNodeCondition(t corev1.NodeConditionType) bool {
-	return slices.Contains(nodeConditions, t) || t == drain.ConditionDrainInProgress || t == drain.ConditionDrained
+	return slices.Contains(nodeConditions, t) || drain.IsCondition(t)
 }
 
 // IsMarked says that there is something on a node that a maintenance may have left there. It can be asked of a node of which
@@ -145,32 +145,42 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 	}
 }
 
-// showDrain shows the drain of a maintenance, nil for none, to others. It writes once when the drain begins, and once when the node is
-// handed over: somebody else may drain the node, too.
-func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, now time.Time) {
-	phase := ""
-	if nm != nil && nm.Spec.DrainSpec != nil {
-		phase = PhaseOf(nm)
-	}
-	switch writer := drain.WriterMaintenance; phase {
-	case v1alpha1.PhaseDraining:
-		if _, _, begun := drainTimes(nm); !begun {
-			writer.Begin(node, describe(nm)+" drains the node.", now)
-		}
-	case v1alpha1.PhaseReady, v1alpha1.PhaseRequestorFailed:
-		message := describe(nm) + " has drained the node."
-		// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons: what is done
-		// because of a cordon that has vanished must not change them.
-		if drainsAgain(nm) {
-			message = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
-		}
-		if c := preservationv1alpha1.ConditionOf(node, ConditionMaintenanceInProgress); c != nil && c.Reason == reasonNodeMaintenance {
-			writer.Say(node, message)
-		} else {
-			writer.End(node, message, now)
-		}
-	default:
+// showDrain shows the drain of a maintenance, nil for none, to others (M16). With all conditions of drains it does so as other drains do, and
+// shows also what is not so (D13).
+func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now time.Time) {
+	writer := drain.WriterMaintenance
+	if nm == nil {
 		writer.Clear(node)
+		return
+	}
+	phase, drains, drained := PhaseOf(nm), describe(nm)+" drains the node.", describe(nm)+" has drained the node."
+	// Machine-controller-manager 0.62.1 looks at a machine whenever a condition comes, goes, or changes its status, and then uncordons: what is
+	// done because of a cordon that has vanished must not do that.
+	if drainsAgain(nm) {
+		drained = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
+	}
+	switch {
+	case phase == v1alpha1.PhaseDraining && !all:
+		writer.Clear(node, drain.ConditionDrained)
+		writer.Set(node, drain.ConditionDrainInProgress, true, drains, now)
+	case phase == v1alpha1.PhaseDraining:
+		was := drain.NoDrain
+		if _, _, begun := drainTimes(nm); begun {
+			was = drain.UnderWay
+		}
+		writer.Show(node, was, drain.UnderWay, drains, now)
+	case phase != v1alpha1.PhaseReady && phase != v1alpha1.PhaseRequestorFailed || nm.Spec.DrainSpec == nil:
+		writer.Clear(node)
+	case !all:
+		writer.Clear(node, drain.ConditionDrainInProgress)
+		writer.Set(node, drain.ConditionDrained, true, drained, now)
+	default:
+		was := drain.UnderWay
+		if c := preservationv1alpha1.ConditionOf(node, ConditionMaintenanceInProgress); c != nil && c.Reason == reasonNodeMaintenance {
+			was = drain.Over
+		}
+		writer.Show(node, was, drain.Over, drained, now)
+		writer.Say(node, drained)
 	}
 }
 
@@ -208,6 +218,7 @@ func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []intent.Wri
 	writes := []intent.Write{{Before: node, After: node.DeepCopy(), Lock: true}, {Before: node, After: node.DeepCopy(), Status: true}}
 	spec(writes[0].After.(*corev1.Node))
 	status(writes[1].After.(*corev1.Node))
+	writes[1].Lock = drain.Touches(node, writes[1].After.(*corev1.Node)) // somebody else may have written these meanwhile (D13)
 	return slices.DeleteFunc(writes, func(w intent.Write) bool { return !w.Changes() })
 }
 

@@ -96,7 +96,7 @@ func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Ta
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
-func setPreserved(node *corev1.Node, target *Record, now time.Time) {
+func setPreserved(node *corev1.Node, target *Record, shows bool, now time.Time) {
 	progress, told := v1alpha1.ReasonPreserved, ""
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining
@@ -105,7 +105,7 @@ func setPreserved(node *corev1.Node, target *Record, now time.Time) {
 			told, _ = splitMessage(c.Message)
 		}
 	}
-	setCondition(node, corev1.ConditionTrue, progress, told+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", now)
+	setCondition(node, corev1.ConditionTrue, progress, told+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", shows, now)
 }
 
 // why returns how the message of the condition ends: with the cause, and the ID of the reason that goes with it. It is empty for a
@@ -119,8 +119,8 @@ func why(cause string) string {
 }
 
 // SetDrainProgress writes how far the drain of a preserved machine's node is into its condition. The text says what is
-// being waited for; it is not needed for ReasonDrained.
-func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
+// being waited for; it is not needed for ReasonDrained. It is shown to others as well, or not (D13).
+func SetDrainProgress(node *corev1.Node, reason, text string, shows bool, now time.Time) {
 	c := PreservedCondition(node)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return
@@ -132,7 +132,7 @@ func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
 		text = drainedText + " " + text
 	}
 	_, until := splitMessage(c.Message)
-	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, now)
+	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, shows, now)
 }
 
 // splitMessage returns what the drain has written into the message of the condition, and until when the machine is
@@ -178,8 +178,9 @@ func IsDrainReason(reason string) bool {
 }
 
 func setReleased(node *corev1.Node, now time.Time) {
+	drain.WriterPreservation.Clear(node)
 	if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue {
-		setCondition(node, corev1.ConditionFalse, v1alpha1.ReasonReleased, "", now)
+		setCondition(node, corev1.ConditionFalse, v1alpha1.ReasonReleased, "", false, now)
 	}
 }
 
@@ -188,36 +189,28 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 	return v1alpha1.ConditionOf(node, v1alpha1.ConditionPreserved)
 }
 
-// setCondition writes the condition Preserved. If the drain of the node begins or ends with that, it says so to others as well: once,
-// because somebody else may drain the node, too.
-func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
-	was := howDrained(PreservedCondition(node))
+// setCondition writes the condition Preserved, and shows to others when the drain begins and ends by that, or does not (D13).
+func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, shows bool, now time.Time) {
+	was := CourseOfDrain(node)
 	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
-	switch howDrained(PreservedCondition(node)) {
-	case was:
-	case drainInProgress:
-		drain.WriterPreservation.Begin(node, "The preservation drains the node, because its machine failed.", now)
-	case drained:
-		drain.WriterPreservation.End(node, "The preservation has drained the node, because its machine failed.", now)
-	default:
-		drain.WriterPreservation.Clear(node)
+	is := CourseOfDrain(node)
+	if !shows {
+		is = drain.NoDrain
 	}
+	text := "The preservation drains the node, because its machine failed."
+	if is == drain.Over {
+		text = "The preservation has drained the node, because its machine failed."
+	}
+	drain.WriterPreservation.Show(node, was, is, text, now)
 }
 
-// How far the drain of a node is.
-const (
-	notDrained = iota
-	drainInProgress
-	drained
-)
-
-// howDrained returns how far the drain of a node is that has the condition Preserved, nil for none. As long as pods are kept it is not over.
-func howDrained(c *corev1.NodeCondition) int {
-	switch {
+// CourseOfDrain returns how far the drain of a node is, by its condition Preserved. As long as pods are kept it is not over.
+func CourseOfDrain(node *corev1.Node) drain.Course {
+	switch c := PreservedCondition(node); {
 	case c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason):
-		return notDrained
+		return drain.NoDrain
 	case c.Reason == v1alpha1.ReasonDrained:
-		return drained
+		return drain.Over
 	}
-	return drainInProgress
+	return drain.UnderWay
 }
