@@ -31,6 +31,7 @@ func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
 		MaxPreserveTimeout: longest,
 		Timeouts:           facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     facts.DefaultNodeConditions,
+		DrainConditions:    showsDrains,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
 		Failures:           true,
