@@ -17,93 +17,113 @@ import (
 )
 
 var _ = Describe("The conditions by which others see a drain", func() {
+	const by = Writer("MachinePreservation")
 	var (
 		began = builder.Start.Add(time.Hour)
 		ended = began.Add(time.Minute)
 		// is a condition as it was written at a time.
-		is = func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string, since, heartbeat time.Time) corev1.NodeCondition {
-			return corev1.NodeCondition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(since), LastHeartbeatTime: metav1.NewTime(heartbeat)}
+		is = func(t corev1.NodeConditionType, status corev1.ConditionStatus, message string, since, heartbeat time.Time) corev1.NodeCondition {
+			return corev1.NodeCondition{Type: t, Status: status, Reason: string(by), Message: message, LastTransitionTime: metav1.NewTime(since), LastHeartbeatTime: metav1.NewTime(heartbeat)}
 		}
 		node *corev1.Node
 		// shown are the conditions besides Ready.
 		shown = func() []corev1.NodeCondition { return node.Status.Conditions[1:] }
 		// kubectl writes what kubectl drain does with --report-node-conditions.
 		kubectl = func(inProgress, drained corev1.ConditionStatus, reason string) {
-			for t, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{"DrainInProgress": inProgress, "Drained": drained} {
-				builder.Condition(t, status, reason, "kubectl")(node)
-			}
+			builder.Condition("DrainInProgress", inProgress, reason, "kubectl")(node)
+			builder.Condition("Drained", drained, reason, "kubectl")(node)
 		}
-		by = Writer("MachinePreservation")
 	)
 	BeforeEach(func() { node = builder.Node("n") })
 
-	It("should say that a drain has begun, and that it has ended", func() {
-		by.Begin(node, "It drains.", began)
-		Expect(shown()).To(HaveExactElements(
-			is("DrainInProgress", "True", "MachinePreservation", "It drains.", began, began), is("Drained", "False", "MachinePreservation", "It drains.", began, began)))
-		by.End(node, "It has drained.", ended)
-		Expect(shown()).To(HaveExactElements(
-			is("DrainInProgress", "False", "MachinePreservation", "It has drained.", ended, ended), is("Drained", "True", "MachinePreservation", "It has drained.", ended, ended)))
-		by.Begin(node, "It drains.", ended.Add(time.Minute))
-		Expect(shown()[1].Status).To(Equal(corev1.ConditionFalse), "what a drain before has said is over")
-		by.Clear(node)
+	It("D13: should say that a drain has begun, that it has ended, and nothing any more", func() {
+		by.Show(node, NoDrain, UnderWay, "It drains.", began)
+		Expect(shown()).To(HaveExactElements(is("DrainInProgress", "True", "It drains.", began, began), is("Drained", "False", "It drains.", began, began)))
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
+		Expect(shown()).To(HaveExactElements(is("DrainInProgress", "False", "It has drained.", ended, ended), is("Drained", "True", "It has drained.", ended, ended)))
+		by.Show(node, Over, UnderWay, "It drains again.", ended.Add(time.Minute))
+		Expect(shown()).To(HaveExactElements(HaveField("Status", corev1.ConditionTrue), HaveField("Status", corev1.ConditionFalse)))
+		by.Show(node, UnderWay, NoDrain, "", ended)
 		Expect(shown()).To(BeEmpty())
 	})
 
-	It("should say at the end what nobody has said at the begin, because it began in an earlier version", func() {
-		by.End(node, "It has drained.", ended)
+	It("D13: should say at the end what was not said at the begin, because it was not to be", func() {
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
 		Expect(shown()).To(HaveLen(2))
 	})
 
-	It("should take the place of what a drain by somebody else has said that is over", func() {
-		kubectl("False", "True", "KubectlDrainCompleted")
-		by.Begin(node, "It drains.", began)
-		Expect(shown()).To(ConsistOf(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "MachinePreservation")), And(HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "MachinePreservation"))))
-	})
-
-	DescribeTable("should leave what somebody else says of a drain of theirs", func(status corev1.ConditionStatus, reason string, first bool) {
-		if !first {
-			by.Begin(node, "It drains.", began)
-		}
-		kubectl(status, map[corev1.ConditionStatus]corev1.ConditionStatus{"True": "False", "False": "True"}[status], reason)
+	DescribeTable("D13: should write nothing while the drain is as far as it was, whatever somebody does", func(somebody func()) {
+		by.Show(node, NoDrain, UnderWay, "It drains.", began)
+		somebody()
 		theirs := node.DeepCopy().Status.Conditions
-		if first {
-			by.Begin(node, "It drains.", began)
-		}
-		by.End(node, "It has drained.", ended)
-		by.Clear(node)
+		by.Show(node, UnderWay, UnderWay, "It drains on.", ended)
 		Expect(node.Status.Conditions).To(Equal(theirs))
 	},
-		Entry("it is under way when ours begins", corev1.ConditionTrue, "KubectlDrainStarted", true),
-		Entry("it begins meanwhile", corev1.ConditionTrue, "KubectlDrainStarted", false),
-		Entry("it ends meanwhile", corev1.ConditionFalse, "KubectlDrainCompleted", false),
+		Entry("nothing", func() {}),
+		Entry("one is removed", func() { node.Status.Conditions = node.Status.Conditions[:2] }),
+		Entry("both are removed", func() { node.Status.Conditions = node.Status.Conditions[:1] }),
+		Entry("another drain is reported", func() { kubectl("True", "False", "KubectlDrainStarted") }),
 	)
 
-	It("should leave at the end the one that somebody else has written meanwhile", func() {
-		by.Begin(node, "It drains.", began)
+	DescribeTable("D13: should leave what somebody else has written, at the begin, at the end, and after it", func(status, other corev1.ConditionStatus, reason string, first bool) {
+		if !first {
+			by.Show(node, NoDrain, UnderWay, "It drains.", began)
+		}
+		kubectl(status, other, reason)
+		theirs := node.DeepCopy().Status.Conditions
+		if first {
+			by.Show(node, NoDrain, UnderWay, "It drains.", began)
+		}
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
+		by.Say(node, "It has drained more.")
+		Expect(by.HasWritten(node)).To(BeFalse())
+		by.Show(node, Over, NoDrain, "", ended)
+		ClearAll(node)
+		Expect(node.Status.Conditions).To(Equal(theirs))
+	},
+		Entry("their drain has ended before", corev1.ConditionFalse, corev1.ConditionTrue, "KubectlDrainCompleted", true),
+		Entry("their drain is under way", corev1.ConditionTrue, corev1.ConditionFalse, "KubectlDrainStarted", true),
+		Entry("their drain begins meanwhile", corev1.ConditionTrue, corev1.ConditionFalse, "KubectlDrainStarted", false),
+		Entry("their drain ends meanwhile", corev1.ConditionFalse, corev1.ConditionTrue, "KubectlDrainCompleted", false),
+	)
+
+	It("D13: should go on with the one that is nobody else's", func() {
+		by.Show(node, NoDrain, UnderWay, "It drains.", began)
 		builder.Condition("Drained", corev1.ConditionUnknown, "AdminRequested", "")(node)
-		by.End(node, "It has drained.", ended)
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
 		Expect(shown()).To(HaveExactElements(HaveField("Status", corev1.ConditionFalse), And(HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", "AdminRequested"))))
+		by.Clear(node)
+		Expect(shown()).To(HaveExactElements(HaveField("Reason", "AdminRequested")))
 	})
 
-	It("should go from one of ours to another", func() {
-		Writer("NodeMaintenance").Begin(node, "It is under maintenance.", began)
-		by.Begin(node, "It drains.", ended)
-		Writer("NodeMaintenance").Clear(node)
+	It("D13: should go from one of ours to another", func() {
+		WriterMaintenance.Show(node, NoDrain, UnderWay, "It is under maintenance.", began)
+		by.Show(node, NoDrain, UnderWay, "It drains.", ended)
+		WriterMaintenance.Clear(node)
 		Expect(shown()).To(HaveEach(HaveField("Reason", "MachinePreservation")))
 		Expect(shown()[0].LastTransitionTime.Time).To(Equal(began), "it was so before")
+		ClearAll(node)
+		Expect(shown()).To(BeEmpty())
 	})
 
-	It("should change the text of what it has said, and nothing else", func() {
+	It("D13: should change the text of what it has said, and remove a single one", func() {
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
 		by.Say(node, "It drains again.")
-		Expect(shown()).To(BeEmpty())
-		kubectl("True", "False", "KubectlDrainStarted")
-		by.Say(node, "It drains again.")
-		Expect(shown()).To(HaveEach(HaveField("Message", "kubectl")))
-		node = builder.Node("n")
-		by.End(node, "It has drained.", ended)
-		by.Say(node, "It drains again.")
-		Expect(shown()).To(HaveExactElements(
-			is("DrainInProgress", "False", "MachinePreservation", "It drains again.", ended, ended), is("Drained", "True", "MachinePreservation", "It drains again.", ended, ended)))
+		Expect(shown()).To(HaveExactElements(is("DrainInProgress", "False", "It drains again.", ended, ended), is("Drained", "True", "It drains again.", ended, ended)))
+		by.Clear(node, ConditionDrainInProgress)
+		Expect(shown()).To(HaveExactElements(HaveField("Type", ConditionDrained)))
 	})
+
+	DescribeTable("D13: whether somebody else could have written meanwhile what is changed", func(edit func(), touches bool) {
+		builder.Condition("Drained", corev1.ConditionTrue, "MachinePreservation", "a")(node)
+		before := node.DeepCopy()
+		edit()
+		Expect(Touches(before, node)).To(Equal(touches))
+	},
+		Entry("nothing", func() {}, false),
+		Entry("another condition", func() { builder.Condition("Preserved", "", "", "")(node) }, false),
+		Entry("one comes", func() { builder.Condition("DrainInProgress", "", "", "")(node) }, true),
+		Entry("one goes", func() { by.Clear(node) }, true),
+		Entry("one says something else", func() { by.Say(node, "b") }, true),
+	)
 })

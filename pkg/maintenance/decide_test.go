@@ -322,7 +322,7 @@ var _ = Describe("Decide", func() {
 		))
 		Expect(w.Node).To(beCordonedFor(nm))
 		Expect(w.Node.Annotations).To(HaveKeyWithValue(markKey, "2026-03-01T12:00:00Z"))
-		Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+		Expect(w.nodeConditions()).To(ConsistOf("Drained", "MaintenanceInProgress"))
 		Expect(w.last.WatchPods).To(BeFalse())
 
 		w.delete(nm)
@@ -347,12 +347,12 @@ var _ = Describe("Decide", func() {
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
 		w.Pods = w.Pods[1:]
 		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
+		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
 		Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeConditionType("DrainInProgress")), HaveField("Message", ContainSubstring("default/a of some.one.acme.com")))))
 		builder.Condition("MaintenancePlanned", corev1.ConditionTrue, "Other", "of somebody else")(w.Node)
 		w.Pods = nil
 		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned", "MaintenanceInProgress", "no DrainInProgress", "Drained"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned", "MaintenanceInProgress", "Drained"))
 		w.delete(nm)
 		w.run()
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
@@ -363,43 +363,139 @@ var _ = Describe("Decide", func() {
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
 	})
 
-	It("M16: should leave what somebody else says who drains the node, too, and take the place of what is over", func() {
-		var w *world
-		said := func(reason string) {
-			GinkgoHelper()
-			for _, c := range w.Node.Status.Conditions {
-				if c.Type == "DrainInProgress" || c.Type == "Drained" {
-					Expect(c.Reason).To(Equal(reason))
+	Describe("what others see of its drain", func() {
+		var (
+			nm *v1alpha1.NodeMaintenance
+			w  *world
+			// said checks of whom the conditions are that tell of a drain.
+			said = func(reason string) {
+				GinkgoHelper()
+				for _, c := range w.Node.Status.Conditions {
+					if drain.IsCondition(c.Type) {
+						Expect(c.Reason).To(Equal(reason))
+					}
 				}
 			}
-		}
-		kubectl := func(inProgress, drained corev1.ConditionStatus, reason string) {
-			builder.Condition("DrainInProgress", inProgress, reason, "")(w.Node)
-			builder.Condition("Drained", drained, reason, "")(w.Node)
-		}
-		nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
-		w = newWorld(nm)
-		w.Pods = []drain.Pod{podOf("g")}
-		kubectl("False", "True", "KubectlDrainCompleted")
-		w.run()
-		w.schedule(nm)
-		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
-		said("NodeMaintenance")
+			kubectl = func(inProgress, drained corev1.ConditionStatus, reason string) {
+				builder.Condition("DrainInProgress", inProgress, reason, "")(w.Node)
+				builder.Condition("Drained", drained, reason, "")(w.Node)
+			}
+			// start has the maintenance drain its node, on which a pod is left, once somebody has done something to that.
+			start = func(before func(*world)) {
+				GinkgoHelper()
+				nm = maintenance("a", draining(v1alpha1.DrainSpec{}))
+				w = newWorld(nm)
+				w.Pods, w.DrainConditions = []drain.Pod{podOf("g")}, true
+				before(w)
+				w.run()
+				w.schedule(nm)
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Draining"))
+			}
+			nothing = func(*world) {}
+			finish  = func() {
+				GinkgoHelper()
+				w.Pods = nil
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Ready"))
+			}
+		)
 
-		kubectl("True", "False", "KubectlDrainStarted")
-		w.run()
-		said("KubectlDrainStarted")
-		w.Pods = nil
-		w.run()
-		Expect(w.phase(nm)).To(Equal("Ready"))
-		said("KubectlDrainStarted")
-		kubectl("False", "True", "KubectlDrainCompleted")
-		w.run()
-		w.delete(nm)
-		w.run()
-		Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained"))
-		said("KubectlDrainCompleted")
+		It("D13, M16: should be as that of other drains, if that is wanted", func() {
+			start(nothing)
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
+			said("NodeMaintenance")
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			w.delete(nm)
+			w.run()
+			Expect(w.Node).To(beCleaned())
+		})
+
+		It("D13, M16: should be nothing where nothing is drained", func() {
+			nm = maintenance("a")
+			w = newWorld(nm)
+			w.DrainConditions = true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+		})
+
+		It("D13: should be written once at the begin and once at the end, whatever somebody takes away", func() {
+			start(nothing)
+			remove := func() {
+				w.Node.Status.Conditions = slices.DeleteFunc(w.Node.Status.Conditions, func(c corev1.NodeCondition) bool { return drain.IsCondition(c.Type) })
+				w.run()
+			}
+			remove()
+			Expect(w.nodeConditions()).To(BeEmpty())
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			remove()
+			Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+		})
+
+		It("D13: should be what a maintenance without the setting shows as soon as it is switched off, and the rest once the drain goes on", func() {
+			start(nothing)
+			w.DrainConditions = false
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+			w.DrainConditions = true
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			w.DrainConditions = false
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("Drained", "MaintenanceInProgress"))
+		})
+
+		DescribeTable("D13, M16: should leave what somebody else says who drains the node, too", func(all, before bool) {
+			start(func(w *world) {
+				w.DrainConditions = all
+				if before {
+					kubectl("False", "True", "KubectlDrainCompleted")
+				}
+			})
+			if before {
+				said("KubectlDrainCompleted")
+			} else {
+				said("NodeMaintenance")
+			}
+			kubectl("True", "False", "KubectlDrainStarted")
+			w.run()
+			said("KubectlDrainStarted")
+			finish()
+			said("KubectlDrainStarted")
+			kubectl("False", "True", "KubectlDrainCompleted")
+			w.run()
+			w.delete(nm)
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained"))
+			said("KubectlDrainCompleted")
+			Expect(Clean(w.Node)).To(BeEmpty())
+		},
+			Entry("where drains are shown", true, false),
+			Entry("where drains are shown, and theirs was there before", true, true),
+			Entry("where only maintenances are", false, false),
+			Entry("where only maintenances are, and theirs was there before", false, true),
+		)
+
+		It("D13: should be refused if somebody else has written meanwhile", func() {
+			start(nothing)
+			w.Pods = nil
+			for w.step() {
+				for _, write := range w.last.Writes {
+					if node, ok := write.After.(*corev1.Node); ok && write.Status {
+						Expect(write.Lock).To(Equal(drain.Touches(write.Before.(*corev1.Node), node)))
+					}
+				}
+			}
+			writes := Clean(w.Node)
+			Expect(writes).To(HaveEach(HaveField("Lock", true)))
+			Expect(writes[len(writes)-1].Status).To(BeTrue())
+		})
 	})
 
 	Describe("M3: cordon", func() {

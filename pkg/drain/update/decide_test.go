@@ -198,7 +198,7 @@ var _ = Describe("Decide", func() {
 		Expect(Decide(facts(Node("m"), pods...), at(45)).Outcome(errs).Err).To(MatchError("[error 0, error 1, error 2, error 3, error 4, and 1 more]"))
 	})
 
-	It("D11: should tell what a strategy did, and show it on a node that has no conditions", func() {
+	It("D11: should tell what a strategy did, and show it as the only condition of a node", func() {
 		node := Node("m")
 		node.Status.Conditions = nil
 		d := Decide(facts(node, stays, plain), at(45))
@@ -210,7 +210,7 @@ var _ = Describe("Decide", func() {
 		}
 		Expect(notes).To(ConsistOf(MatchRegexp(`deleted 1 pod\(s\) by force 45m0s after .*: shop/plain$`), MatchRegexp(`removed the finalizers of 1 pod\(s\) 45m0s after .*: shop/stays$`)))
 		shown := d.Write.After.(*corev1.Node)
-		Expect(shown.Status.Conditions).To(HaveLen(3))
+		Expect(shown.Status.Conditions).To(HaveLen(1))
 		Expect(Decide(facts(shown, stays, plain), at(45)).Write.Changes()).To(BeFalse(), "it is written once")
 	})
 
@@ -229,11 +229,11 @@ var _ = Describe("Decide", func() {
 		Expect(d.Write.Changes()).To(BeTrue())
 		Expect(d.Write.Status).To(BeTrue())
 		Expect(condition(d).LastTransitionTime.Time).To(Equal(began))
-		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
-		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
+		Expect(Show(Node("m"), nil, true, at(1)).Changes()).To(BeFalse())
+		Expect(Show(node, nil, true, at(1)).Changes()).To(BeTrue())
 	})
 
-	It("D11: should say to others that the drain is in progress, as long as the node shows it, and in the same write", func() {
+	It("D13: should say to others that the drain is in progress, as long as the node shows it, and in the same write", func() {
 		ofDrains := func(write intent.Write) (shown []corev1.NodeCondition) {
 			for _, c := range write.After.(*corev1.Node).Status.Conditions {
 				if c.Type == "DrainInProgress" || c.Type == "Drained" {
@@ -242,21 +242,32 @@ var _ = Describe("Decide", func() {
 			}
 			return shown
 		}
+		shows := func(node *corev1.Node, pods ...drain.Pod) Facts {
+			f := facts(node, pods...)
+			f.Conditions = true
+			return f
+		}
 		write := Decide(facts(Node("m"), plain), at(1)).Write
+		Expect(ofDrains(write)).To(BeEmpty(), "nobody wants it")
+		Expect(write.Lock).To(BeFalse())
+		write = Decide(shows(Node("m"), plain), at(1)).Write
+		Expect(write.Lock).To(BeTrue(), "somebody else may have written meanwhile")
 		Expect(ofDrains(write)).To(ConsistOf(
 			And(HaveField("Type", BeEquivalentTo("DrainInProgress")), HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "MachineUpdate"), HaveField("Message", "Machine-controller-manager drains the node for an update of its pool.")),
 			And(HaveField("Type", BeEquivalentTo("Drained")), HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "MachineUpdate"))))
 		shown := write.After.(*corev1.Node)
 		Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")(shown)
-		Expect(Decide(facts(shown, plain), at(1)).Write.Changes()).To(BeFalse(), "somebody else drains it, too")
-		Expect(ofDrains(Show(shown, nil, at(2)))).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")))
-		Expect(Show(Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), nil, at(2)).Changes()).To(BeFalse())
+		Expect(Decide(shows(shown, plain), at(1)).Write.Changes()).To(BeFalse(), "somebody else drains it, too")
+		Expect(ofDrains(Decide(shows(shown, plain), at(45)).Write)).To(HaveLen(2), "strategies act")
+		Expect(ofDrains(Decide(facts(shown, plain), at(1)).Write)).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")), "nobody wants it any more")
+		Expect(ofDrains(Show(shown, nil, true, at(2)))).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")))
+		Expect(Show(Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), nil, true, at(2)).Changes()).To(BeFalse())
 	})
 
 	DescribeTable("D11: when the node shows something else", func(status corev1.ConditionStatus, reason, text string, since time.Time, changes bool) {
 		node := Node("m", shown(underWay, began))
 		wanted := &corev1.NodeCondition{Type: "NodeDrain", Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.NewTime(since)}
-		write := Show(node, wanted, at(1))
+		write := Show(node, wanted, false, at(1))
 		Expect(write.Changes()).To(Equal(changes))
 		conditions := write.After.(*corev1.Node).Status.Conditions
 		Expect(conditions).To(HaveLen(len(node.Status.Conditions)))
