@@ -200,7 +200,9 @@ func shownDrains(p *Pool) {
 	for i, machine := range machines[:2] {
 		p.protectedApp(machine, fmt.Sprintf("%s-%d", p.scenario, i))
 	}
-	drains := func(spec *maintenancev1alpha1.NodeMaintenanceSpec) { spec.DrainSpec = &maintenancev1alpha1.DrainSpec{Force: true} }
+	drains := func(spec *maintenancev1alpha1.NodeMaintenanceSpec) {
+		spec.DrainSpec = &maintenancev1alpha1.DrainSpec{Force: true}
+	}
 
 	p.fail(failing, NodeCondition)
 	p.preserved(failing, failedPreserved, "auto")

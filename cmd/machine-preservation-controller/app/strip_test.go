@@ -128,7 +128,7 @@ var _ = Describe("Strip", func() {
 		), "D2, D11")
 		for _, t := range []corev1.NodeConditionType{"DrainInProgress", "Drained"} {
 			told := strip(builder.Node("n", builder.Condition(t, corev1.ConditionFalse, "KubectlDrainFailed", "it failed"))).(*corev1.Node)
-			Expect(told.Status.Conditions).To(ContainElement(corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: "KubectlDrainFailed", Message: "it failed"}), "P7")
+			Expect(told.Status.Conditions).To(ContainElement(corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: "KubectlDrainFailed", Message: "it failed"}), "D13")
 		}
 		Expect(n.Annotations).To(And(HaveKeyWithValue("node.machine.sapcloud.io/preserve", "now"), Not(HaveKey("flannel.alpha.coreos.com/public-ip"))))
 
