@@ -17,7 +17,7 @@ import (
 	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
-const drainInProgress, drained = corev1.NodeConditionType("DrainInProgress"), corev1.NodeConditionType("Drained")
+const typeInProgress, typeDrained = corev1.NodeConditionType("DrainInProgress"), corev1.NodeConditionType("Drained")
 
 // ShowDrains has nodes show all drains, or not any more (D13): the sidecar starts anew.
 type ShowDrains struct{ Shown bool }
@@ -51,7 +51,7 @@ func (a ReportDrain) do(w *World) {
 		w.oracle.reportDrain(name)
 		_, _ = w.shoot.Update(user, nodeKey(name), true, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			node := fromUnstructured[corev1.Node](object)
-			for t, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{drainInProgress: inProgress, drained: over} {
+			for t, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{typeInProgress: inProgress, typeDrained: over} {
 				v1alpha1.RemoveCondition(node, t)
 				if status != "" {
 					v1alpha1.SetCondition(node, t, status, reason, "", time.Now())
@@ -98,7 +98,7 @@ func (o *oracle) checkShownDrain(change *Change, before, after *corev1.Node) {
 	}
 	o.judge(change.name, rules.DrainWritten(before, after))
 	for _, c := range after.Status.Conditions {
-		if was := v1alpha1.ConditionOf(before, c.Type); (c.Type == drainInProgress || c.Type == drained) && c.Status == corev1.ConditionTrue &&
+		if was := v1alpha1.ConditionOf(before, c.Type); (c.Type == typeInProgress || c.Type == typeDrained) && c.Status == corev1.ConditionTrue &&
 			(was == nil || was.Status != c.Status) {
 			o.seen["shown: "+string(c.Type)]++
 		}
