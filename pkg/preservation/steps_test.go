@@ -374,7 +374,7 @@ var _ = Describe("Steps", func() {
 			It("P11: should keep the progress of the drain in the condition", func() {
 				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
-				SetDrainProgress(m.Node, "Drained", "", true, now)
+				SetDrainProgress(m.Node, "Drained", "", false, now)
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed)."))
 			})
