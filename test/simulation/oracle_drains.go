@@ -83,12 +83,14 @@ func (o *oracle) showDrains(shows bool) {
 	}
 }
 
-// reportDrain notes that somebody else says something of a drain.
+// reportDrain notes that somebody else says something of a drain of a node, whose machine may be gone.
 func (o *oracle) reportDrain(name string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.subject(name).drainTouched = true
-	o.subject(name).happens(rules.Touched)
+	if s := o.machines[name]; s != nil {
+		s.drainTouched = true
+		s.happens(rules.Touched)
+	}
 }
 
 // checkShownDrain blames what we write of drains (D13).
