@@ -70,8 +70,8 @@ func IsStray(node *corev1.Node) bool {
 }
 
 // Sweep returns the write that removes from a node what was shown to others of drains that nobody shows any more, which changes nothing
-// where there is no such thing (D13). That is all of it without conditions, also what is of updates without strategies, and what was left
-// behind by somebody who has changed the condition Preserved. What is of maintenances is removed where those are carried out, and at their
+// where there is no such thing (D13). That is all of it without conditions, also what is of updates without strategies, and what is left
+// after somebody has changed the condition Preserved. What is of maintenances is removed where those are carried out, and at their
 // end.
 func Sweep(node *corev1.Node, conditions, strategies bool) intent.Write {
 	edited := node.DeepCopy()
