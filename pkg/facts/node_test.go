@@ -5,6 +5,7 @@
 package facts_test
 
 import (
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,16 @@ var _ = DescribeTable("P3, M15: what a node says of an update in place", func(re
 	Entry("it was updated", "UpdateSuccessful", false, false),
 	Entry("it was not", "UpdateFailed", false, false),
 )
+
+var _ = It("should know the phases of machine-controller-manager, and no others", func() {
+	for _, phase := range []machinev1alpha1.MachinePhase{"", "Pending", "Available", "Running", "Unknown", "Failed", "Terminating", "CrashLoopBackOff",
+		"InPlaceUpdating", "InPlaceUpdateSuccessful", "InPlaceUpdateFailed"} {
+		Expect(IsPhaseKnown(Machine("m", Phase(phase, Start)))).To(BeTrue(), string(phase))
+	}
+	for _, phase := range []machinev1alpha1.MachinePhase{"Rebooting", "Maintenance", "running"} {
+		Expect(IsPhaseKnown(Machine("m", Phase(phase, Start)))).To(BeFalse(), string(phase))
+	}
+})
 
 var _ = It("should say nothing of an update in place without a node", func() {
 	Expect(IsSelectedForUpdate(nil) || IsUpdatedInPlace(nil)).To(BeFalse())

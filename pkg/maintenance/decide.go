@@ -98,6 +98,8 @@ type Facts struct {
 	PodsKnown, PodsLive bool
 	// PodsUnread says that the API server was asked for them, and did not list them.
 	PodsUnread bool
+	// DrainConditions says that others see in conditions of the node how its drain goes, and not only by those of a maintenance (D13).
+	DrainConditions bool
 	Memory
 }
 
@@ -335,16 +337,8 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 		case v1alpha1.PhaseScheduled, v1alpha1.PhaseCordon, v1alpha1.PhaseWaitForPodCompletion:
 			conditions[ConditionMaintenancePlanned] = name + " prepares the node."
 		case v1alpha1.PhaseDraining:
-			conditions[ConditionDrainInProgress] = name + " drains the node."
 		default:
 			conditions[ConditionMaintenanceInProgress] = name + " has the node."
-			// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons:
-			// what is done because of a cordon that has vanished must not change them.
-			if drainsAgain(current) {
-				conditions[ConditionDrained] = name + " has drained the node, and evicts pods that came to the node while it was not cordoned."
-			} else if current.Spec.DrainSpec != nil {
-				conditions[ConditionDrained] = name + " has drained the node."
-			}
 		}
 	}
 
@@ -367,7 +361,10 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			d.PutBack = !cordoned && phase != v1alpha1.PhaseCordon
 			cordon(node, current)
 		}
-	}, func(node *corev1.Node) { setConditions(node, conditions, d.now) })
+	}, func(node *corev1.Node) {
+		showDrain(node, current, d.DrainConditions, d.now)
+		setConditions(node, conditions, d.now)
+	})
 }
 
 // advance goes on with a maintenance whose node is as its phase has it.

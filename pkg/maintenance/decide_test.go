@@ -188,13 +188,19 @@ func scheduled(nm *v1alpha1.NodeMaintenance, pods ...drain.Pod) *world {
 	return w
 }
 
+// nodeConditions are the types of those that tell of a maintenance, with "no " before those that are False.
 func (w *world) nodeConditions() []string {
 	var types []string
 	for _, c := range w.Node.Status.Conditions {
-		if IsNodeCondition(c.Type) {
-			ExpectWithOffset(1, c.Status).To(Equal(corev1.ConditionTrue))
-			types = append(types, string(c.Type))
+		if !IsNodeCondition(c.Type) {
+			continue
 		}
+		if c.Status == corev1.ConditionFalse {
+			types = append(types, "no "+string(c.Type))
+			continue
+		}
+		ExpectWithOffset(1, c.Status).To(Equal(corev1.ConditionTrue))
+		types = append(types, string(c.Type))
 	}
 	return types
 }
@@ -350,6 +356,146 @@ var _ = Describe("Decide", func() {
 		w.delete(nm)
 		w.run()
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+	})
+
+	It("M16: should tell of no drain where there is none", func() {
+		w := scheduled(maintenance("a"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+	})
+
+	Describe("what others see of its drain", func() {
+		var (
+			nm *v1alpha1.NodeMaintenance
+			w  *world
+			// said checks of whom the conditions are that tell of a drain.
+			said = func(reason string) {
+				GinkgoHelper()
+				for _, c := range w.Node.Status.Conditions {
+					if drain.IsCondition(c.Type) {
+						Expect(c.Reason).To(Equal(reason))
+					}
+				}
+			}
+			kubectl = func(inProgress, drained corev1.ConditionStatus, reason string) {
+				builder.Condition("DrainInProgress", inProgress, reason, "")(w.Node)
+				builder.Condition("Drained", drained, reason, "")(w.Node)
+			}
+			// start has the maintenance drain its node, on which a pod is left, once somebody has done something to that.
+			start = func(before func(*world)) {
+				GinkgoHelper()
+				nm = maintenance("a", draining(v1alpha1.DrainSpec{}))
+				w = newWorld(nm)
+				w.Pods, w.DrainConditions = []drain.Pod{podOf("g")}, true
+				before(w)
+				w.run()
+				w.schedule(nm)
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Draining"))
+			}
+			nothing = func(*world) {}
+			finish  = func() {
+				GinkgoHelper()
+				w.Pods = nil
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Ready"))
+			}
+		)
+
+		It("D13, M16: should be as that of other drains, if that is wanted", func() {
+			start(nothing)
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
+			said("NodeMaintenance")
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			w.delete(nm)
+			w.run()
+			Expect(w.Node).To(beCleaned())
+		})
+
+		It("D13, M16: should be nothing where nothing is drained", func() {
+			nm = maintenance("a")
+			w = newWorld(nm)
+			w.DrainConditions = true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+		})
+
+		It("D13: should be written once at the begin and once at the end, whatever somebody takes away", func() {
+			start(nothing)
+			remove := func() {
+				w.Node.Status.Conditions = slices.DeleteFunc(w.Node.Status.Conditions, func(c corev1.NodeCondition) bool { return drain.IsCondition(c.Type) })
+				w.run()
+			}
+			remove()
+			Expect(w.nodeConditions()).To(BeEmpty())
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			remove()
+			Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+		})
+
+		It("D13: should be what a maintenance without the setting shows as soon as it is switched off, and the rest once the drain goes on", func() {
+			start(nothing)
+			w.DrainConditions = false
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+			w.DrainConditions = true
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+			finish()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained", "MaintenanceInProgress"))
+			w.DrainConditions = false
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("Drained", "MaintenanceInProgress"))
+		})
+
+		DescribeTable("D13, M16: should leave what somebody else says who drains the node, too", func(all, before bool) {
+			start(func(w *world) {
+				w.DrainConditions = all
+				if before {
+					kubectl("False", "True", "KubectlDrainCompleted")
+				}
+			})
+			if before {
+				said("KubectlDrainCompleted")
+			} else {
+				said("NodeMaintenance")
+			}
+			kubectl("True", "False", "KubectlDrainStarted")
+			w.run()
+			said("KubectlDrainStarted")
+			finish()
+			said("KubectlDrainStarted")
+			kubectl("False", "True", "KubectlDrainCompleted")
+			w.run()
+			w.delete(nm)
+			w.run()
+			Expect(w.nodeConditions()).To(ConsistOf("no DrainInProgress", "Drained"))
+			said("KubectlDrainCompleted")
+			Expect(Clean(w.Node)).To(BeEmpty())
+		},
+			Entry("where drains are shown", true, false),
+			Entry("where drains are shown, and theirs was there before", true, true),
+			Entry("where only maintenances are", false, false),
+			Entry("where only maintenances are, and theirs was there before", false, true),
+		)
+
+		It("D13: should be refused if somebody else has written meanwhile", func() {
+			start(nothing)
+			w.Pods = nil
+			for w.step() {
+				for _, write := range w.last.Writes {
+					if node, ok := write.After.(*corev1.Node); ok && write.Status {
+						Expect(write.Lock).To(Equal(drain.Touches(write.Before.(*corev1.Node), node)))
+					}
+				}
+			}
+			writes := Clean(w.Node)
+			Expect(writes).To(HaveEach(HaveField("Lock", true)))
+			Expect(writes[len(writes)-1].Status).To(BeTrue())
+		})
 	})
 
 	Describe("M3: cordon", func() {
@@ -554,7 +700,7 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"EvictionPods": BeEquivalentTo(1), "DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
 				Expect(w.events).To(ContainElement(HavePrefix("MaintenanceCordonVanished: ")))
 				Expect(w.nodeConditions()).To(Equal(before), "machine-controller-manager looks at each change of them, and uncordons")
-				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", ContainSubstring("while it was not cordoned")))))
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", drain.ConditionDrained), HaveField("Message", ContainSubstring("while it was not cordoned")))))
 
 				w.Pods = w.Pods[1:]
 				w.after(5 * time.Second)
@@ -563,7 +709,7 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"DrainProgress": BeEquivalentTo(100), "WaitForEviction": BeEmpty()})))
 				Expect(w.last.WatchPods).To(BeFalse(), "M4")
 				Expect(w.last.Next).To(BeZero())
-				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", drain.ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
 			})
 
 			It("M3: should look out for those that were on their way to the node when it was cordoned", func() {

@@ -14,18 +14,16 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
-// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
+// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16). Those of its drain are those by which
+// others see all drains (D13).
 const (
 	// ConditionMaintenancePlanned is on a node that a NodeMaintenance waits for or prepares, and says which one.
 	ConditionMaintenancePlanned corev1.NodeConditionType = "MaintenancePlanned"
-	// ConditionDrainInProgress is on a node that a NodeMaintenance drains, and says which one.
-	ConditionDrainInProgress corev1.NodeConditionType = "DrainInProgress"
-	// ConditionDrained is on a node that a NodeMaintenance has drained, and says which one.
-	ConditionDrained corev1.NodeConditionType = "Drained"
 	// ConditionMaintenanceInProgress is on a node that the requestor of a NodeMaintenance works on, and says which one.
 	ConditionMaintenanceInProgress corev1.NodeConditionType = "MaintenanceInProgress"
 
@@ -33,15 +31,15 @@ const (
 	conditionTerminating corev1.NodeConditionType = "Terminating"
 
 	// reasonNodeMaintenance tells conditions of ours from those of others.
-	reasonNodeMaintenance = "NodeMaintenance"
+	reasonNodeMaintenance = string(drain.WriterMaintenance)
 )
 
-var nodeConditions = []corev1.NodeConditionType{
-	ConditionMaintenancePlanned, ConditionDrainInProgress, ConditionDrained, ConditionMaintenanceInProgress,
-}
+var nodeConditions = []corev1.NodeConditionType{ConditionMaintenancePlanned, ConditionMaintenanceInProgress}
 
 // IsNodeCondition says that a type of Node conditions is one of those that tell of a maintenance.
-func IsNodeCondition(t corev1.NodeConditionType) bool { return slices.Contains(nodeConditions, t) }
+func IsNodeCondition(t corev1.NodeConditionType) bool {
+	return slices.Contains(nodeConditions, t) || drain.IsCondition(t)
+}
 
 // IsMarked says that there is something on a node that a maintenance may have left there. It can be asked of a node of which
 // only the types of conditions are known.
@@ -147,6 +145,45 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 	}
 }
 
+// showDrain shows the drain of a maintenance, nil for none, to others (M16). With all conditions of drains it does so as other drains do, and
+// shows also what is not so (D13).
+func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now time.Time) {
+	writer := drain.WriterMaintenance
+	if nm == nil {
+		writer.Clear(node)
+		return
+	}
+	phase, drains, drained := PhaseOf(nm), describe(nm)+" drains the node.", describe(nm)+" has drained the node."
+	// Machine-controller-manager 0.62.1 looks at a machine whenever a condition comes, goes, or changes its status, and then uncordons: what is
+	// done because of a cordon that has vanished must not do that.
+	if drainsAgain(nm) {
+		drained = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
+	}
+	switch {
+	case phase == v1alpha1.PhaseDraining && !all:
+		writer.Clear(node, drain.ConditionDrained)
+		writer.Set(node, drain.ConditionDrainInProgress, true, drains, now)
+	case phase == v1alpha1.PhaseDraining:
+		was := drain.NoDrain
+		if _, _, begun := drainTimes(nm); begun {
+			was = drain.UnderWay
+		}
+		writer.Show(node, was, drain.UnderWay, drains, now)
+	case phase != v1alpha1.PhaseReady && phase != v1alpha1.PhaseRequestorFailed || nm.Spec.DrainSpec == nil:
+		writer.Clear(node)
+	case !all:
+		writer.Clear(node, drain.ConditionDrainInProgress)
+		writer.Set(node, drain.ConditionDrained, true, drained, now)
+	default:
+		was := drain.UnderWay
+		if c := preservationv1alpha1.ConditionOf(node, ConditionMaintenanceInProgress); c != nil && c.Reason == reasonNodeMaintenance {
+			was = drain.Over
+		}
+		writer.Show(node, was, drain.Over, drained, now)
+		writer.Say(node, drained)
+	}
+}
+
 // giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
 // empties the node.
 func giveBack(node *corev1.Node, emptied bool) {
@@ -173,7 +210,7 @@ func isEmptied(node *corev1.Node) bool {
 func Clean(node *corev1.Node) []intent.Write {
 	return nodeWrites(node,
 		func(after *corev1.Node) { giveBack(after, isEmptied(node)) },
-		func(after *corev1.Node) { setConditions(after, nil, time.Time{}) })
+		func(after *corev1.Node) { drain.WriterMaintenance.Clear(after); setConditions(after, nil, time.Time{}) })
 }
 
 // nodeWrites returns the writes by which a node is changed by two edits, of its status and of all else.
@@ -181,6 +218,7 @@ func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []intent.Wri
 	writes := []intent.Write{{Before: node, After: node.DeepCopy(), Lock: true}, {Before: node, After: node.DeepCopy(), Status: true}}
 	spec(writes[0].After.(*corev1.Node))
 	status(writes[1].After.(*corev1.Node))
+	writes[1].Lock = drain.Touches(node, writes[1].After.(*corev1.Node)) // somebody else may have written these meanwhile (D13)
 	return slices.DeleteFunc(writes, func(w intent.Write) bool { return !w.Changes() })
 }
 

@@ -41,6 +41,8 @@ type Group struct {
 	Maintenance MaintenanceOptions
 	// Remediation says how power cycles of hosts preserve machines.
 	Remediation RemediationOptions
+	// DrainConditions says that others see in conditions of a node how its drain goes (D13).
+	DrainConditions bool
 	// Members are the machines, in any order.
 	Members []facts.Member
 }
@@ -162,6 +164,8 @@ type Decision struct {
 	left bool
 	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
 	nodeGoes bool
+	// showsDrain says that others see in conditions of the node how its drain goes (D13).
+	showsDrain bool
 }
 
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments: the
@@ -188,7 +192,7 @@ func Decide(g Group, now time.Time) []Decision {
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
 func decide(g Group, m facts.Member, now time.Time) Decision {
-	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout), notes: ReadNotes(m.Machine)}
+	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout), notes: ReadNotes(m.Machine), showsDrain: g.DrainConditions && !g.Disabled}
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -95,16 +96,16 @@ func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Ta
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
-func setPreserved(node *corev1.Node, target *Record, now time.Time) {
-	progress, drain := v1alpha1.ReasonPreserved, ""
+func setPreserved(node *corev1.Node, target *Record, shows bool, now time.Time) {
+	progress, told := v1alpha1.ReasonPreserved, ""
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {
 			progress = c.Reason
-			drain, _ = splitMessage(c.Message)
+			told, _ = splitMessage(c.Message)
 		}
 	}
-	setCondition(node, corev1.ConditionTrue, progress, drain+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", now)
+	setCondition(node, corev1.ConditionTrue, progress, told+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", shows, now)
 }
 
 // why returns how the message of the condition ends: with the cause, and the ID of the reason that goes with it. It is empty for a
@@ -118,8 +119,8 @@ func why(cause string) string {
 }
 
 // SetDrainProgress writes how far the drain of a preserved machine's node is into its condition. The text says what is
-// being waited for; it is not needed for ReasonDrained.
-func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
+// being waited for; it is not needed for ReasonDrained. It is shown to others as well, or not (D13).
+func SetDrainProgress(node *corev1.Node, reason, text string, shows bool, now time.Time) {
 	c := PreservedCondition(node)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return
@@ -131,7 +132,7 @@ func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
 		text = drainedText + " " + text
 	}
 	_, until := splitMessage(c.Message)
-	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, now)
+	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, shows, now)
 }
 
 // splitMessage returns what the drain has written into the message of the condition, and until when the machine is
@@ -177,8 +178,9 @@ func IsDrainReason(reason string) bool {
 }
 
 func setReleased(node *corev1.Node, now time.Time) {
+	drain.WriterPreservation.Clear(node)
 	if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue {
-		setCondition(node, corev1.ConditionFalse, v1alpha1.ReasonReleased, "", now)
+		setCondition(node, corev1.ConditionFalse, v1alpha1.ReasonReleased, "", false, now)
 	}
 }
 
@@ -187,6 +189,28 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 	return v1alpha1.ConditionOf(node, v1alpha1.ConditionPreserved)
 }
 
-func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
+// setCondition writes the condition Preserved, and shows to others when the drain begins and ends by that, or does not (D13).
+func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, shows bool, now time.Time) {
+	was := CourseOfDrain(node)
 	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
+	is := CourseOfDrain(node)
+	if !shows {
+		is = drain.NoDrain
+	}
+	text := "The preservation drains the node, because its machine failed."
+	if is == drain.Over {
+		text = "The preservation has drained the node, because its machine failed."
+	}
+	drain.WriterPreservation.Show(node, was, is, text, now)
+}
+
+// CourseOfDrain returns how far the drain of a node is, by its condition Preserved. As long as pods are kept it is not over.
+func CourseOfDrain(node *corev1.Node) drain.Course {
+	switch c := PreservedCondition(node); {
+	case c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason):
+		return drain.NoDrain
+	case c.Reason == v1alpha1.ReasonDrained:
+		return drain.Over
+	}
+	return drain.UnderWay
 }

@@ -36,19 +36,19 @@ var _ = Describe("The drain in the condition", func() {
 
 	It("P7: should name pods that are kept, and keep machine-controller-manager from draining", func() {
 		n := node()
-		SetDrainProgress(n, "PodsKept", "Pods: 2 kept.", now)
+		SetDrainProgress(n, "PodsKept", "Pods: 2 kept.", false, now)
 		Expect(message(n)).To(Equal("Preserved node drained successfully. Pods: 2 kept. " + until))
 		Expect(message(n)).To(ContainSubstring(machinev1alpha1.PreservedNodeDrainSuccessful))
-		SetDrainProgress(n, "PodsKept", "Pods: 1 kept.", now)
+		SetDrainProgress(n, "PodsKept", "Pods: 1 kept.", false, now)
 		Expect(message(n)).To(Equal("Preserved node drained successfully. Pods: 1 kept. " + until))
-		SetDrainProgress(n, "Drained", "Pods: none.", now)
+		SetDrainProgress(n, "Drained", "Pods: none.", false, now)
 		Expect(message(n)).To(Equal("Preserved node drained successfully. " + until))
 	})
 
 	It("P11: should not take what a budget says for the expiry", func() {
 		n := node()
 		for range 3 {
-			SetDrainProgress(n, "DrainBlocked", "Pods: blocked: Machine preserved until Doomsday.", now)
+			SetDrainProgress(n, "DrainBlocked", "Pods: blocked: Machine preserved until Doomsday.", false, now)
 			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. " + until))
 		}
 	})
@@ -121,9 +121,9 @@ var _ = Describe("The drain in the condition", func() {
 		n, times := Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)), func(node *corev1.Node) []time.Time {
 			return []time.Time{PreservedCondition(node).LastTransitionTime.Time, PreservedCondition(node).LastHeartbeatTime.Time}
 		}
-		SetDrainProgress(n, "Drained", "", now)
+		SetDrainProgress(n, "Drained", "", false, now)
 		Expect(times(n)).To(Equal([]time.Time{{}, now}))
-		SetDrainProgress(n, "Drained", "", now.Add(time.Minute))
+		SetDrainProgress(n, "Drained", "", false, now.Add(time.Minute))
 		Expect(times(n)).To(Equal([]time.Time{{}, now}), "nothing has changed")
 		m := facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", now)), Node: n}
 		for _, step := range Steps(HealthTimer{}, Decision{Member: m, Current: ReadRecord(m.Machine)}, facts.DefaultTimeouts, now.Add(time.Hour)) {
@@ -134,7 +134,7 @@ var _ = Describe("The drain in the condition", func() {
 
 	DescribeTable("P7: should not be told of a node whose machine is preserved no more", func(opts ...NodeOption) {
 		n := Node("m", opts...)
-		SetDrainProgress(n, "Drained", "", now)
+		SetDrainProgress(n, "Drained", "", false, now)
 		Expect(n).To(Equal(Node("m", opts...)))
 	},
 		Entry("it never was"), Entry("it was", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
@@ -127,13 +128,24 @@ func protection(d Decision, now time.Time) intent.Write {
 
 // condition shows the hold on the Node (P11). What is only protected needs none.
 func condition(holder Holder, d Decision, now time.Time) intent.Write {
-	return intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) {
+	return d.tell(func(node *corev1.Node) {
 		if d.unheld(holder) {
 			setReleased(node, now)
 			return
 		}
-		setPreserved(node, d.Target, now)
-	})}
+		setPreserved(node, d.Target, d.showsDrain, now)
+	})
+}
+
+// tell writes the conditions of the node. Where they tell of its drain to others, somebody else may have written them meanwhile (D13).
+func (d *Decision) tell(edit func(*corev1.Node)) intent.Write {
+	write := intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(edit)}
+	if d.showsDrain || drain.WriterPreservation.HasWritten(d.Node) {
+		after := d.Node.DeepCopy()
+		edit(after)
+		write.Lock = drain.Touches(d.Node, after)
+	}
+	return write
 }
 
 // cleanNode removes all traces of a preservation from the Node.
@@ -144,7 +156,7 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	// A request may have been written anew, and the list of taints is replaced as a whole.
 	_, restores := setAside(d.Machine, true)
 	lock := isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
-	tell := intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) { setReleased(node, now) })}
+	tell := d.tell(func(node *corev1.Node) { setReleased(node, now) })
 	if d.nodeGoes && !d.ConsumeRequest && !restores {
 		return []intent.Write{tell}
 	}

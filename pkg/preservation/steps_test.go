@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -47,8 +48,9 @@ var _ = Describe("Steps", func() {
 		return Node("m", append(opts, NodeAnnotation(preserve, "false"))...)
 	}
 
+	drainConditions := false
 	decideAt := func(holder Holder, m facts.Member, now time.Time) Decision {
-		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Members: []facts.Member{m}}, now)[0]
+		return Decide(Group{DrainConditions: drainConditions, Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Members: []facts.Member{m}}, now)[0]
 	}
 
 	// carryOut applies the steps the way a reconciler does, and returns what was written, in order.
@@ -372,9 +374,128 @@ var _ = Describe("Steps", func() {
 			It("P11: should keep the progress of the drain in the condition", func() {
 				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
-				SetDrainProgress(m.Node, "Drained", "", now)
+				SetDrainProgress(m.Node, "Drained", "", false, now)
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed)."))
+			})
+
+			Describe("what others see of the drain", func() {
+				var m facts.Member
+				// shows checks the status of the conditions, empty for none, and their reason.
+				shows := func(inProgress, drained, reason string) {
+					GinkgoHelper()
+					for t, status := range map[corev1.NodeConditionType]string{"DrainInProgress": inProgress, "Drained": drained} {
+						c := v1alpha1.ConditionOf(m.Node, t)
+						if status == "" {
+							Expect(c).To(BeNil())
+							continue
+						}
+						Expect(c).To(HaveValue(And(HaveField("Status", BeEquivalentTo(status)), HaveField("Reason", reason), HaveField("Message", Not(BeEmpty())))))
+					}
+				}
+				BeforeEach(func() {
+					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+					drainConditions = true
+					DeferCleanup(func() { drainConditions = false })
+				})
+
+				It("D13: should say so in the writes that say it of the preservation", func() {
+					Expect(carryOut(holder, &m, now)).To(ContainElement("node/status"))
+					shows("True", "False", "MachinePreservation")
+					for _, reason := range []string{"DrainBlocked", "Draining", "PodsKept"} {
+						SetDrainProgress(m.Node, reason, "Pods: 1.", true, now)
+						shows("True", "False", "MachinePreservation")
+					}
+					SetDrainProgress(m.Node, "Drained", "", true, now)
+					shows("False", "True", "MachinePreservation")
+					Expect(carryOut(holder, &m, now)).To(BeEmpty())
+					carryOut(holder, &m, expiry)
+					shows("", "", "")
+				})
+				It("D13: should be refused if somebody else has written meanwhile, and only then", func() {
+					locks := func(at time.Time) (locks []bool) {
+						for _, step := range Steps(holder, decideAt(holder, m, at), timeouts, at) {
+							if _, ok := step.Before.(*corev1.Node); ok && step.Status {
+								locks = append(locks, step.Lock)
+							}
+						}
+						return locks
+					}
+					Expect(locks(now)).To(Equal([]bool{true}))
+					carryOut(holder, &m, now)
+					Expect(locks(now)).To(Equal([]bool{false}))
+					Expect(locks(expiry)).To(Equal([]bool{true}))
+					drainConditions = false
+					Expect(locks(now)).To(Equal([]bool{true}))
+					m.Node = Node("m", NotReady)
+					Expect(locks(now)).To(Equal([]bool{false}), "it costs nothing")
+				})
+				It("D13: should say nothing that nobody wants, and nothing any more", func() {
+					drainConditions = false
+					carryOut(holder, &m, now)
+					shows("", "", "")
+					SetDrainProgress(m.Node, "DrainBlocked", "Pods: 1.", false, now)
+					shows("", "", "")
+					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+					drainConditions = true
+					carryOut(holder, &m, now)
+					drainConditions = false
+					Expect(carryOut(holder, &m, now)).To(Equal([]string{"node/status"}))
+					shows("", "", "")
+				})
+				It("D13: should say what began before it was to be said from the end of the drain on", func() {
+					drainConditions = false
+					carryOut(holder, &m, now)
+					drainConditions = true
+					Expect(carryOut(holder, &m, now)).To(BeEmpty())
+					SetDrainProgress(m.Node, "Drained", "", true, now)
+					shows("False", "True", "MachinePreservation")
+				})
+				It("D13: should say it anew on a node that is made anew", func() {
+					carryOut(holder, &m, now)
+					m.Node = Node("m", NotReady)
+					carryOut(holder, &m, now)
+					shows("True", "False", "MachinePreservation")
+				})
+				It("D13: should say nothing of a machine that has not failed", func() {
+					m = facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+					carryOut(holder, &m, now)
+					shows("", "", "")
+				})
+				It("T7, D13: should say nothing any more of a machine that is healthy again", func() {
+					carryOut(holder, &m, now)
+					Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute))(m.Machine)
+					Condition(corev1.NodeReady, corev1.ConditionTrue, "", "")(m.Node)
+					carryOut(holder, &m, now.Add(time.Minute))
+					Expect(ReadRecord(m.Machine).Failed).To(BeFalse())
+					shows("", "", "")
+				})
+				It("T10, D13: should say nothing any more of a machine that is deleted", func() {
+					carryOut(holder, &m, now)
+					Deleted(now)(m.Machine)
+					carryOut(holder, &m, now)
+					shows("", "", "")
+				})
+				It("D13: should leave what somebody else says who drains the node, too", func() {
+					carryOut(holder, &m, now)
+					Condition("DrainInProgress", corev1.ConditionFalse, "KubectlDrainCompleted", "a")(m.Node)
+					Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "a")(m.Node)
+					Expect(carryOut(holder, &m, now.Add(time.Minute))).To(BeEmpty())
+					SetDrainProgress(m.Node, "DrainBlocked", "Pods: 1.", true, now)
+					shows("False", "True", "KubectlDrainCompleted")
+					SetDrainProgress(m.Node, "Drained", "", true, now)
+					shows("False", "True", "KubectlDrainCompleted")
+					carryOut(holder, &m, expiry)
+					shows("False", "True", "KubectlDrainCompleted")
+				})
+				It("D13: should not insist where somebody takes away what it says", func() {
+					carryOut(holder, &m, now)
+					v1alpha1.RemoveCondition(m.Node, "DrainInProgress")
+					v1alpha1.RemoveCondition(m.Node, "Drained")
+					Expect(carryOut(holder, &m, now.Add(time.Minute))).To(BeEmpty())
+					SetDrainProgress(m.Node, "DrainBlocked", "Pods: 1.", true, now)
+					shows("", "", "")
+				})
 			})
 
 			It("T10: should remove its traces from a machine that is being deleted", func() {

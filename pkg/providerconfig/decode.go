@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/install"
@@ -67,6 +68,16 @@ func ReadDrainStrategies(extension *extensionsv1alpha1.Extension) (*preservation
 		return nil, err
 	}
 	return config.DrainStrategies, nil
+}
+
+// ReadDrainConditions returns whether an Extension has nodes show in conditions that they are drained. It does not depend on what else of the
+// configuration is not valid for the worker pools.
+func ReadDrainConditions(extension *extensionsv1alpha1.Extension) (bool, error) {
+	config, err := decode(extension.Spec.ProviderConfig, field.NewPath("spec", "providerConfig"))
+	if err != nil {
+		return false, err
+	}
+	return ptr.Deref(config.DrainConditions, false), nil
 }
 
 // ReadNodeMaintenance returns the settings of node maintenance of an Extension, nil if it has none. It does not depend on what

@@ -77,6 +77,7 @@ drainStrategies:
   expectedDrainTime: 5m
   pdbForceDrainTimeout: 0s
   ignoredNamespacePatterns: [kube-system, shop-.*]
+drainConditions: true
 nodeMaintenance:
   maxParallelOperations: 10%
   maxUnavailable: 3
@@ -120,6 +121,7 @@ evidence:
 				PDBForceDrainTimeout:     &metav1.Duration{},
 				IgnoredNamespacePatterns: []string{"kube-system", "shop-.*"},
 			},
+			DrainConditions: new(true),
 			NodeMaintenance: &preservation.NodeMaintenance{
 				MaxParallelOperations:  new(intstr.FromString("10%")),
 				MaxUnavailable:         new(intstr.FromInt32(3)),
@@ -260,6 +262,27 @@ evidence:
 			`spec.providerConfig.drainStrategies.timeout: Invalid value: 1: must be a positive duration with units, for example "72h" or "90m"`, BeNil()),
 	)
 
+	DescribeTable("D13: whether nodes of an Extension show drains", func(fields string, want bool, problem string) {
+		raw, err := yaml.YAMLToJSON([]byte(head + fields))
+		Expect(err).NotTo(HaveOccurred())
+		extension := &extensionsv1alpha1.Extension{}
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+		shows, err := providerconfig.ReadDrainConditions(extension)
+		if problem != "" {
+			Expect(err).To(MatchError(problem))
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(shows).To(Equal(want))
+	},
+		Entry("by default", "", false, ""),
+		Entry("on", "drainConditions: true", true, ""),
+		Entry("off", "drainConditions: false", false, ""),
+		Entry("nothing, which is off", "drainConditions: null", false, ""),
+		Entry("beside what is not valid for the worker pools", "workers: [{name: x}]\ndrainConditions: true", true, ""),
+		Entry("what cannot be decoded", "drainConditions: 'true'", false, `spec.providerConfig.drainConditions: Invalid value: "true": must be true or false`),
+	)
+
 	DescribeTable("bad input",
 		func(config, message string) {
 			_, err := read(config)
@@ -267,7 +290,7 @@ evidence:
 		},
 
 		Entry("unknown field", head+"maxFailed: 3",
-			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainConditions, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
@@ -290,6 +313,8 @@ evidence:
 			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "": must be a positive duration with units, for example "72h" or "90m"`),
 		Entry("truth as a string", head+"workers: [{name: a, machineControllerManager: {forceDeletePodsWithVolumes: 'true'}}]",
 			`spec.providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: Invalid value: "true": must be true or false`),
+		Entry("truth as an object", head+"drainConditions: {enabled: true}",
+			`spec.providerConfig.drainConditions: Invalid value: {"enabled":true}: must be true or false`),
 		Entry("truth as a number", head+"machineControllerManager: {forceDeletePodsWithVolumes: 1}",
 			`spec.providerConfig.machineControllerManager.forceDeletePodsWithVolumes: Invalid value: 1: must be true or false`),
 		Entry("automatic that is a number", head+"workers: [{name: worker-a, powerCycle: {automatic: 1}}]",
@@ -416,7 +441,7 @@ evidence:
 				Expect(err).To(MatchError(HavePrefix(message)))
 			},
 			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
-				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers"),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainConditions, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers"),
 			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
 				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
 			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),

@@ -60,7 +60,7 @@ func FuzzReadProviderConfig(f *testing.F) {
 		`"workers":null,"machineControllerManager":null`,
 		`"machineControllerManager":{"autoPreserveFailedMax":1,"machinePreserveTimeout":"72h","forceDeletePodsWithVolumes":true,"preferNewFailures":true}`,
 		`"workers":[{"name":"worker-1","machineControllerManager":{"autoPreserveFailedMax":2,"machinePreserveTimeout":"10s"}},{"name":"worker-2"}]`,
-		`"drainStrategies":{"disabled":true,"timeout":"1h","ignoredNamespacePatterns":["a|b","(","a{999}"]}`,
+		`"drainStrategies":{"disabled":true,"timeout":"1h","ignoredNamespacePatterns":["a|b","(","a{999}"]},"drainConditions":true`,
 		`"machineControllerManager":{"autoPreserveFailedMax":1e3,"machinePreserveTimeout":"9999999h"}`,
 	} {
 		f.Add([]byte(hostile.Config(fields)))

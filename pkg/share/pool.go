@@ -34,6 +34,8 @@ type Pool struct {
 	// MachineDrainTimeout is after which time machine-controller-manager deletes all pods of a node by force, nil where the
 	// Shoot leaves that to Gardener.
 	MachineDrainTimeout *metav1.Duration
+	// NodeConditions are the types of the node conditions that make a machine unhealthy, empty where the Shoot leaves that to Gardener.
+	NodeConditions []string
 }
 
 // Limit returns the greatest valid autoPreserveFailedMax of the pool. Where system components may run, one machine is
@@ -59,6 +61,7 @@ func PoolsOfShoot(workers []gardencorev1beta1.Worker) []Pool {
 			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
 			MachinePreserveTimeout: own.MachinePreserveTimeout,
 			MachineDrainTimeout:    own.MachineDrainTimeout,
+			NodeConditions:         own.NodeConditions,
 		})
 	}
 	return pools
@@ -78,6 +81,7 @@ func PoolsOfWorker(worker *extensionsv1alpha1.Worker) []Pool {
 			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
 			MachinePreserveTimeout: own.MachinePreserveTimeout,
 			MachineDrainTimeout:    own.MachineDrainTimeout,
+			NodeConditions:         own.NodeConditions,
 		})
 	}
 	return pools

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
@@ -184,6 +185,78 @@ func disabledStrategies(p *Pool) {
 	p.Expect(p.strategiesOf(machine, "")).To(BeEmpty())
 }
 
+// shownDrains: where the Shoot says so, the nodes of a machine that fails and of a maintenance show their drains in conditions of Kubernetes,
+// which come and go. What kubectl drain has reported stays. Once the Shoot does not say so any more, nothing of that is left.
+func shownDrains(p *Pool) {
+	const isTrue, isFalse = corev1.ConditionTrue, corev1.ConditionFalse
+	set := func(shown bool) {
+		p.t.Logf("Drains are shown: %t", shown)
+		p.setFlag("--drain-conditions", shown, func(config *v1alpha1.MachinePreservationConfig) { config.DrainConditions = &shown })
+	}
+	set(true)
+	defer set(false)
+	machines := p.running(2)
+	failing, maintained := machines[0], machines[1]
+	for i, machine := range machines[:2] {
+		p.protectedApp(machine, fmt.Sprintf("%s-%d", p.scenario, i))
+	}
+	drains := func(spec *maintenancev1alpha1.NodeMaintenanceSpec) {
+		spec.DrainSpec = &maintenancev1alpha1.DrainSpec{Force: true}
+	}
+
+	p.fail(failing, NodeCondition)
+	p.preserved(failing, failedPreserved, "auto")
+	p.showsDrain(failing, "MachinePreservation", isTrue, isFalse)
+	nm := p.maintain(maintained, drains)
+	p.phase(nm, maintenancev1alpha1.PhaseDraining)
+	p.showsDrain(maintained, "NodeMaintenance", isTrue, isFalse)
+	for i := range 2 {
+		p.Expect(p.Shoot.Delete(p.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", p.scenario, i), Namespace: metav1.NamespaceDefault}})).To(Succeed())
+	}
+	p.drained(failing)
+	p.showsDrain(failing, "MachinePreservation", isFalse, isTrue)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.showsDrain(maintained, "NodeMaintenance", isFalse, isTrue)
+	p.giveBack(nm)
+	p.untouched(maintained)
+	p.fail(failing, NoFault)
+	p.preserved(failing, runningPreserved, "auto")
+	p.showsDrain(failing, "", "", "")
+
+	report := `{"status":{"conditions":[{"type":"DrainInProgress","status":"False","reason":"KubectlDrainCompleted"},{"type":"Drained","status":"True","reason":"KubectlDrainCompleted"}]}}`
+	p.Expect(p.Shoot.Status().Patch(p.ctx, p.node(p, maintained), client.RawPatch(types.StrategicMergePatchType, []byte(report)))).To(Succeed())
+	nm = p.newMaintenance(maintained, p.scenario+"-reported", drains)
+	p.create(nm)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.giveBack(nm)
+	p.showsDrain(maintained, "KubectlDrainCompleted", isFalse, isTrue)
+	clear := `{"status":{"conditions":[{"type":"DrainInProgress","$patch":"delete"},{"type":"Drained","$patch":"delete"}]}}`
+	p.Expect(p.Shoot.Status().Patch(p.ctx, p.node(p, maintained), client.RawPatch(types.StrategicMergePatchType, []byte(clear)))).To(Succeed())
+	p.untouched(maintained)
+
+	p.fail(failing, NodeCondition)
+	p.preserved(failing, failedPreserved, "auto")
+	p.showsDrain(failing, "MachinePreservation", isFalse, isTrue)
+	set(false)
+	p.preserved(failing, failedPreserved, "auto")
+	p.showsDrain(failing, "", "", "")
+}
+
+// showsDrain waits until the machine's node shows how far its drain is, in conditions with a reason, or shows nothing.
+func (p *Pool) showsDrain(machine *machinev1alpha1.Machine, reason string, inProgress, drained corev1.ConditionStatus) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		node := p.node(g, machine)
+		for t, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{drain.ConditionDrainInProgress: inProgress, drain.ConditionDrained: drained} {
+			if status == "" {
+				g.Expect(v1alpha1.ConditionOf(node, t)).To(BeNil())
+			} else {
+				g.Expect(node).To(withCondition(t, status, HaveField("Reason", reason)))
+			}
+		}
+	})
+}
+
 // comparedDrains: a rolling update past budgets that allow no eviction takes as long as the drain timeouts of its machines
 // without strategies, and as long as they say with them.
 func comparedDrains(p *Pool) {
@@ -229,15 +302,19 @@ func (p *Pool) setDrainTimeout(timeout time.Duration) {
 func (p *Pool) setDrainStrategiesDisabled(disabled bool) {
 	p.t.Helper()
 	p.t.Logf("Drain strategies disabled: %t", disabled)
-	p.eventually(func(g Gomega) {
-		g.Expect(p.editConfig(func(config *v1alpha1.MachinePreservationConfig) { config.DrainStrategies.Disabled = &disabled })).To(Succeed())
-	})
+	p.setFlag("--drain-strategies-disabled", disabled, func(config *v1alpha1.MachinePreservationConfig) { config.DrainStrategies.Disabled = &disabled })
+}
+
+// setFlag edits the provider configuration, and waits until the container has been replaced by one with a flag, or without.
+func (p *Pool) setFlag(flag string, set bool, edit func(*v1alpha1.MachinePreservationConfig)) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) { g.Expect(p.editConfig(edit)).To(Succeed()) })
 	p.eventually(func(g Gomega) {
 		deployment := &appsv1.Deployment{}
 		g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
 		g.Expect(slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
-			return slices.Contains(c.Args, "--drain-strategies-disabled")
-		})).To(Equal(disabled))
+			return slices.Contains(c.Args, flag)
+		})).To(Equal(set))
 		status := deployment.Status
 		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
 		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.AvailableReplicas}).To(HaveEach(*deployment.Spec.Replicas))

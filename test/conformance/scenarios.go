@@ -91,6 +91,7 @@ func Scenarios() []Scenario {
 		{Name: "deleted", Rules: []string{"T10"}, Share: 1, run: deletion},
 
 		{Name: "drain-disabled", Rules: []string{"D9"}, Alone: true, needs: needsDrainStrategies, run: disabledStrategies},
+		{Name: "drain-shown", Rules: []string{"D13"}, Share: 1, Alone: true, needs: needsMaintenance, run: shownDrains},
 		{Name: "drain-compared", Rules: []string{"D5", "D9"}, Alone: true, Long: true, needs: needsDrainStrategies, run: comparedDrains},
 		{Name: "maintenance-scheduled", Rules: []string{"M10", "M11"}, Alone: true, needs: needsMaintenance, run: scheduledMaintenances},
 		{Name: "maintenance-restart", Rules: []string{"M2"}, Alone: true, Long: true, needs: needsMaintenance, run: restartInMaintenance},

@@ -220,7 +220,7 @@ var conditionsOfWork = []corev1.NodeConditionType{
 var lasting = []string{builder.NotePreservedSince, builder.NoteMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
 
 // Leftovers returns what is left on a machine that is neither kept nor going, and on its node, but for annotations that people have put
-// there to stay.
+// there to stay, and for what kubectl drain has written, which stays until a person removes it (D13).
 func Leftovers(m *machinev1alpha1.Machine, node *corev1.Node, theirs ...string) []string {
 	var left []string
 	add := func(on, what string) { left = append(left, on+": "+what) }
@@ -269,7 +269,7 @@ func Leftovers(m *machinev1alpha1.Machine, node *corev1.Node, theirs ...string) 
 		if condition.Type == "Preserved" && condition.Status == corev1.ConditionTrue {
 			add("Node", "condition Preserved is True: "+condition.Message)
 		}
-		if slices.Contains(conditionsOfWork, condition.Type) {
+		if slices.Contains(conditionsOfWork, condition.Type) && !strings.HasPrefix(condition.Reason, ReasonOfKubectl) {
 			add("Node", "condition "+string(condition.Type)+": "+condition.Message)
 		}
 	}

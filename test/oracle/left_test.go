@@ -49,6 +49,7 @@ var _ = Describe("leftovers", func() {
 
 	It("should not find what people have put there to stay", func() {
 		Expect(Leftovers(builder.Machine("m"), builder.Node("m", builder.NodeAnnotation(v1alpha1.AnnotationPreserve, "false")), v1alpha1.AnnotationPreserve)).To(BeEmpty())
+		Expect(Leftovers(builder.Machine("m"), builder.Node("m", builder.Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")))).To(BeEmpty(), "D13")
 	})
 
 	DescribeTable("what is left on a host", func(on bool, annotations map[string]string, left ...any) {

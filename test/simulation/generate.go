@@ -21,6 +21,7 @@ func Histories(alone bool) *rapid.Generator[History] {
 			Longest:  rapid.SampledFrom([]time.Duration{0, 0, maxHoldTime, 6 * time.Hour}).Draw(t, "longest"),
 		}
 		h.PrefersNew = !alone && rapid.Bool().Draw(t, "prefersNew")
+		h.ShowsDrains = !alone && rapid.Bool().Draw(t, "showsDrains")
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {
@@ -142,6 +143,10 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			}),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action {
+				return ReportDrain{machine.Draw(t, "machine"), minutes(1, 30).Draw(t, "for"), minutes(1, 120).Draw(t, "cleared after")}
+			}),
+			draw(func(t *rapid.T) Action { return ShowDrains{rapid.Bool().Draw(t, "shown")} }),
 		)
 	)
 	return rapid.Custom(func(t *rapid.T) Event { return Event{after.Draw(t, "after"), action.Draw(t, "action")} })

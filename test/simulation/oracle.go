@@ -46,9 +46,11 @@ type oracle struct {
 	longest time.Duration
 	// prefersNew says that what fails for a new reason is kept rather than others (P15).
 	prefersNew bool
-	machines   map[string]*subject
-	sets       map[string]*machinev1alpha1.MachineSet
-	pods       podRules
+	// shows says that nodes are to show all drains (D13).
+	shows    bool
+	machines map[string]*subject
+	sets     map[string]*machinev1alpha1.MachineSet
+	pods     podRules
 	// class is the name of the newest template's MachineClass.
 	class        string
 	replicas     int
@@ -86,6 +88,7 @@ func newOracle(h History) *oracle {
 		world.Late += 10 * time.Minute // machine-controller-manager looks no sooner
 	}
 	return &oracle{
+		shows: h.ShowsDrains,
 		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		operators: operators{least: h.Timeout, most: h.Timeout},
@@ -303,6 +306,7 @@ func (o *oracle) look() {
 		o.lookAtMaintained(name, s)
 		o.lookAtCycle(name, s)
 		o.lookAtShown(name, s)
+		o.lookAtShownDrain(name, s)
 		if s.machine != nil && s.machine.DeletionTimestamp == nil {
 			o.lookAtFailure(name, s)
 		}

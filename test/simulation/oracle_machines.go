@@ -53,6 +53,8 @@ type subject struct {
 	begun, told, ended time.Time
 	// nativeSince is since when machine-controller-manager keeps it by itself; zero for not.
 	nativeSince time.Time
+	// drainTouched says that its node need not show its drain (D13).
+	drainTouched bool
 }
 
 // holdsByItself says that MCM 0.62 holds the machine, which has failed, by what is on the Machine alone. What is overwritten there
@@ -279,6 +281,7 @@ func (o *oracle) observeNode(change *Change) {
 		s.changed = time.Now()
 	}
 	o.checkMaintainedNode(change, before, s.node)
+	o.checkShownDrain(change, before, s.node)
 	o.observeCycledNode(change, before, s.node)
 	if before != nil && change.By == sidecarName && !slices.Equal(foreignTaints(before), foreignTaints(s.node)) {
 		o.blame("P7", "the taints of the node of %s were %v, and are %v", change.name, before.Spec.Taints, s.node.Spec.Taints)

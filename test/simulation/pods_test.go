@@ -50,6 +50,36 @@ func TestKnownDrains(t *testing.T) {
 			{19 * time.Minute, Freeze{30 * time.Minute}},
 			{20 * time.Minute, Roll{}},
 		}}, seen{"pod evicted by machine-controller": some}},
+		"D13: drains are shown, and a node is healthy again while it is drained": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
+			{19 * time.Minute, Freeze{4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{"shown: DrainInProgress": 1, "shown: Drained": 0, "Failed:Preserved > Running:Preserved": some}},
+		"D13: drains are shown, and the sidecar is killed when one begins, and when it ends": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{30 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 3, Kill: true, Applied: true, Downtime: time.Minute}}},
+			{time.Hour, FailWrite{sidecarName, WriteFault{Kill: true, Applied: true, Downtime: time.Minute}}},
+		}}, seen{"shown: DrainInProgress": some}},
+		"D13: kubectl reports a drain while one of ours is shown, and a person clears that": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
+			{19 * time.Minute, Freeze{4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{45 * time.Minute, ReportDrain{0, 10 * time.Minute, 20 * time.Minute}},
+		}}, seen{"shown: DrainInProgress": some}},
+		"D13: kubectl has reported a drain before ours begins": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
+			{18 * time.Minute, ReportDrain{0, time.Minute, 8 * time.Hour}},
+			{20 * time.Minute, Break{0, Dead}},
+		}}, seen{"shown: DrainInProgress": 0}},
+		"D13: drains are not to be shown any more while one is, and then are": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
+			{19 * time.Minute, Freeze{4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{45 * time.Minute, ShowDrains{false}},
+			{70 * time.Minute, ShowDrains{true}},
+		}}, seen{"shown: DrainInProgress": 1}},
+		"D13, M16: a maintenance drains its node, which is shown, and another one of which kubectl reports": {History{Replicas: 3, Share: 0, Timeout: time.Hour, ShowsDrains: true, Events: []Event{
+			{20 * time.Minute, Maintain{Machine: 0, For: 30 * time.Minute}},
+			{2 * time.Hour, ReportDrain{1, 5 * time.Minute, 2 * time.Hour}},
+			{2*time.Hour + time.Minute, Maintain{Machine: 1, For: 30 * time.Minute}},
+		}}, seen{"shown: DrainInProgress": 1, "shown: Drained": 1, "maintenance Draining > Ready": 2}},
 	})
 }
 

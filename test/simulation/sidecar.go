@@ -23,14 +23,15 @@ import (
 const old = mcm.Generation == "0.61"
 
 // runSidecar is the process of this project, as its command puts it together, but for leader election, which would be most of
-// what happens. Nobody keeps a machine for longer than longest.
-func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
+// what happens. Nobody keeps a machine for longer than longest. Nodes show all drains, or only those of maintenances (D13).
+func runSidecar(ctx context.Context, life *Life, longest time.Duration, showsDrains bool) error {
 	opts := &app.Options{
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
 		MaxPreserveTimeout: longest,
 		Timeouts:           facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     facts.DefaultNodeConditions,
+		DrainConditions:    showsDrains,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
 		Failures:           true,

@@ -82,7 +82,9 @@ func newWorld(h History) *World {
 	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
 		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
 	})
-	run := func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, h.longest()) }
+	run := func(ctx context.Context, life *Life) error {
+		return runSidecar(ctx, life, h.longest(), w.oracle.showsDrains())
+	}
 	if h.Alone {
 		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
 	}

@@ -125,7 +125,7 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled, "failures", opts.Failures)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "drainConditions", opts.DrainConditions, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled, "failures", opts.Failures)
 	return mgr.Start(ctx)
 }
 
@@ -137,12 +137,13 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		return nil, err
 	}
 	s := &sidecar{opts: opts, controlConfig: controlConfig, targetConfig: targetConfig, kept: domain.Group{
-		Holder:         holder,
-		MaxTimeout:     opts.MaxPreserveTimeout,
-		Timeouts:       opts.Timeouts,
-		NodeConditions: opts.NodeConditions,
-		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
-		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
+		Holder:          holder,
+		MaxTimeout:      opts.MaxPreserveTimeout,
+		Timeouts:        opts.Timeouts,
+		NodeConditions:  opts.NodeConditions,
+		Maintenance:     domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
+		Remediation:     domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
+		DrainConditions: opts.DrainConditions,
 	}}
 	if opts.PowerCycle.Enabled {
 		kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
@@ -272,13 +273,14 @@ func (s *sidecar) connectShoot(ctx context.Context) error {
 
 func (s *sidecar) addPreservation(context.Context) error {
 	return (&preservation.Reconciler{
-		Holder:         s.kept.Holder,
-		MaxTimeout:     s.kept.MaxTimeout,
-		Timeouts:       s.kept.Timeouts,
-		NodeConditions: s.kept.NodeConditions,
-		Maintenance:    s.kept.Maintenance,
-		Remediation:    s.kept.Remediation,
-		Ledgers:        s.ledgers,
+		Holder:          s.kept.Holder,
+		MaxTimeout:      s.kept.MaxTimeout,
+		Timeouts:        s.kept.Timeouts,
+		NodeConditions:  s.kept.NodeConditions,
+		Maintenance:     s.kept.Maintenance,
+		Remediation:     s.kept.Remediation,
+		DrainConditions: s.kept.DrainConditions,
+		Ledgers:         s.ledgers,
 	}).AddToManager(s.mgr, s.nodes)
 }
 
@@ -322,7 +324,12 @@ func (s *sidecar) addQuarantine(context.Context) error {
 }
 
 func (s *sidecar) addDrain(context.Context) error {
-	return (&failuredrain.Reconciler{Timeouts: s.opts.Timeouts, Maintenance: s.opts.NodeMaintenance.Enabled}).AddToManager(s.mgr, s.nodes, s.pods)
+	return (&failuredrain.Reconciler{
+		Timeouts:    s.opts.Timeouts,
+		Maintenance: s.opts.NodeMaintenance.Enabled,
+		Conditions:  s.opts.DrainConditions,
+		Strategies:  s.opts.DrainStrategies.Enabled,
+	}).AddToManager(s.mgr, s.nodes, s.pods)
 }
 
 func (s *sidecar) addDrainStrategies(context.Context) error {
@@ -330,7 +337,7 @@ func (s *sidecar) addDrainStrategies(context.Context) error {
 	if err != nil {
 		logf.Log.Error(err, "Drain strategies do nothing")
 	}
-	return (&updatedrain.Reconciler{Strategies: strategies}).AddToManager(s.mgr, s.nodes, s.pods)
+	return (&updatedrain.Reconciler{Strategies: strategies, Conditions: s.opts.DrainConditions}).AddToManager(s.mgr, s.nodes, s.pods)
 }
 
 func (s *sidecar) addMaintenance(ctx context.Context) error {

@@ -39,6 +39,7 @@ type Options struct {
 	Timeouts               facts.Timeouts
 	NodeConditions         []string
 	DrainStrategies        DrainStrategies
+	DrainConditions        bool
 	NodeMaintenance        NodeMaintenance
 	PowerCycle             PowerCycle
 	Evidence               Evidence
@@ -105,6 +106,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.DrainStrategies.Strategies.ExpectedDrainTime, "expected-drain-time", 8*time.Minute, "Time that the drain of a node takes in the best case.")
 	fs.DurationVar(&o.DrainStrategies.Strategies.PDBForceDrainTimeout, "pdb-force-drain-timeout", time.Hour, "Time after --expected-drain-time for which PodDisruptionBudgets are still respected.")
 	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression that matches the whole name of a namespace whose pods are left alone. Can be repeated.")
+	fs.BoolVar(&o.DrainConditions, "drain-conditions", false, "Whether nodes show each drain in the conditions DrainInProgress and Drained of Kubernetes.")
 	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether NodeMaintenances of the shoot are carried out.")
 	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "Longest time for which the machine of a node under maintenance is preserved. Limited by --max-machine-preserve-timeout.")
 	fs.DurationVar(&o.NodeMaintenance.MaxOvertime, "node-maintenance-max-overtime", v1alpha1.DefaultMaxNodeMaintenanceOvertime, "Time for which a NodeMaintenance may keep its node after its Ready time is over, because its requestor has failed or, after its deletion, because additional requestors have not released it. 0 means no limit.")

@@ -51,6 +51,10 @@ var _ = Describe("Options", func() {
 		}))
 	})
 
+	It("D13: should show drains only if the flags say so", func() {
+		Expect(parse(append(valid, "--drain-conditions")...).DrainConditions).To(BeTrue())
+	})
+
 	It("M17: should take maintenances from the namespaces that the flags say", func() {
 		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-max-overtime=0s", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
 			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))

@@ -5,6 +5,7 @@
 package app
 
 import (
+	"slices"
 	"strings"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -60,12 +62,17 @@ func stripNode(powerCycle bool) toolscache.TransformFunc {
 	})
 }
 
+// readInFull are the types of the conditions of which all is read, or written.
+var readInFull = []corev1.NodeConditionType{
+	corev1.NodeReady, v1alpha1.ConditionPreserved, v1alpha1.ConditionNodeDrain, v1alpha1.ConditionPowerCycle, drain.ConditionDrainInProgress, drain.ConditionDrained,
+}
+
 // readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few.
 func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
 	var conditions []corev1.NodeCondition
 	for _, c := range all {
 		switch {
-		case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Type == v1alpha1.ConditionPowerCycle:
+		case slices.Contains(readInFull, c.Type):
 			if len(c.Message) > maxMessage { // not one of ours
 				c.Message = strings.Clone(c.Message[:maxMessage])
 			}

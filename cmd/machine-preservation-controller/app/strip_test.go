@@ -126,6 +126,10 @@ var _ = Describe("Strip", func() {
 			corev1.NodeCondition{Type: "NodeDrain", Status: corev1.ConditionTrue, Reason: "DrainTimedOut", Message: "pods"},
 			HaveField("LastTransitionTime", now),
 		), "D2, D11")
+		for _, t := range []corev1.NodeConditionType{"DrainInProgress", "Drained"} {
+			told := strip(builder.Node("n", builder.Condition(t, corev1.ConditionFalse, "KubectlDrainFailed", "it failed"))).(*corev1.Node)
+			Expect(told.Status.Conditions).To(ContainElement(corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: "KubectlDrainFailed", Message: "it failed"}), "D13")
+		}
 		Expect(n.Annotations).To(And(HaveKeyWithValue("node.machine.sapcloud.io/preserve", "now"), Not(HaveKey("flannel.alpha.coreos.com/public-ip"))))
 
 		s := strip(set()).(*machinev1alpha1.MachineSet)

@@ -81,6 +81,13 @@ func drainTimeout(index int, timeout time.Duration) option {
 	})
 }
 
+// nodeConditions sets the node conditions that make machines of a pool unhealthy.
+func nodeConditions(index int, types ...string) option {
+	return pool(index, func(w *gardencorev1beta1.Worker) {
+		w.MachineControllerManagerSettings = &gardencorev1beta1.MachineControllerManagerSettings{NodeConditions: types}
+	})
+}
+
 // reconciledBy sets the version of Gardener that has reconciled the Shoot last.
 func reconciledBy(version string) option {
 	return func(shoot *gardencorev1beta1.Shoot) { shoot.Status.Gardener.Version = version }
@@ -147,7 +154,7 @@ var _ = Describe("Shoot", func() {
 				Expect(actual).To(Equal(messages))
 			},
 			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
-				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`,
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainConditions, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
@@ -278,6 +285,11 @@ var _ = Describe("Shoot", func() {
 			newShoot(drainTimeout(1, 5*time.Hour), config("drainStrategies: {timeout: 3h, pdbForceDrainTimeout: 4h}")),
 			`spec.extensions[1].providerConfig.drainStrategies.timeout: has no effect for worker pool "a": it passes 3h0m0s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of 2h0m0s`,
 			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: has no effect for worker pool "a": it passes 4h8m0s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of 2h0m0s`),
+		// Conditions of drains
+		Entry("D13: drains that are shown", newShoot(config("drainConditions: true"))),
+		Entry("D13: drains that make machines unhealthy", newShoot(nodeConditions(1, "DiskPressure", "DrainInProgress"), config("drainConditions: true")),
+			`spec.provider.workers[1].machineControllerManager.nodeConditions: with DrainInProgress, machine-controller-manager takes each machine for unhealthy whose node shows a drain in this condition, and replaces the machine after its machineHealthTimeout`),
+		Entry("D13: drains that would make machines unhealthy, and are not shown", newShoot(nodeConditions(1, "DrainInProgress"), config("drainConditions: false"))),
 		// Node maintenance
 		Entry("the defaults of node maintenance", newShoot(config("nodeMaintenance: {}"))),
 		Entry("no maintenance begins", newShoot(config("nodeMaintenance: {maxUnavailable: 0%}")),

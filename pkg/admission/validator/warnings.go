@@ -12,6 +12,7 @@ import (
 	"time"
 
 	versionutils "github.com/gardener/gardener/pkg/utils/version"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,6 +22,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -69,6 +71,7 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 		w.ofZones(i)
 	}
 	w.ofDrainStrategies()
+	w.ofDrainConditions()
 	w.ofNodeMaintenance()
 	return w.warnings
 }
@@ -208,6 +211,20 @@ func (w *collector) ofDrainStrategies() {
 		}{{"timeout", timeout}, {"pdbForceDrainTimeout", pdbDeadline}} {
 			if deadline.after > drainTimeout {
 				w.add(fldPath.Child(deadline.field), "has no effect for worker pool %q: it passes %s after the drain began, but machine-controller-manager deletes all pods by force after its machineDrainTimeout of %s", pool.Name, deadline.after, drainTimeout)
+			}
+		}
+	}
+}
+
+// ofDrainConditions warns of machines that are unhealthy for machine-controller-manager as soon as their nodes show a drain (D13).
+func (w *collector) ofDrainConditions() {
+	if !ptr.Deref(w.config.DrainConditions, false) {
+		return
+	}
+	for i, pool := range w.pools {
+		for _, t := range pool.NodeConditions {
+			if drain.IsCondition(corev1.NodeConditionType(t)) {
+				w.add(w.workersPath.Index(i).Child("machineControllerManager", "nodeConditions"), "with %s, machine-controller-manager takes each machine for unhealthy whose node shows a drain in this condition, and replaces the machine after its machineHealthTimeout", t)
 			}
 		}
 	}

@@ -22,6 +22,9 @@ type MachinePreservationConfig struct {
 	Workers []Worker
 	// DrainStrategies help nodes that are drained because of an update of the workers, nil for none.
 	DrainStrategies *DrainStrategies
+	// DrainConditions says whether nodes show in conditions of Kubernetes that they are drained, nil for the default, which is false
+	// (D13).
+	DrainConditions *bool
 	// NodeMaintenance lets requestors work on nodes, nil for not at all.
 	NodeMaintenance *NodeMaintenance
 	// Evidence is what is stored about failed machines, nil for nothing.

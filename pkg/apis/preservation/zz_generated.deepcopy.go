@@ -165,6 +165,11 @@ func (in *MachinePreservationConfig) DeepCopyInto(out *MachinePreservationConfig
 		*out = new(DrainStrategies)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.DrainConditions != nil {
+		in, out := &in.DrainConditions, &out.DrainConditions
+		*out = new(bool)
+		**out = **in
+	}
 	if in.NodeMaintenance != nil {
 		in, out := &in.NodeMaintenance, &out.NodeMaintenance
 		*out = new(NodeMaintenance)

@@ -79,6 +79,8 @@ type ContainerValues struct {
 	ProviderFlags []string
 	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
 	DrainStrategies *preservation.DrainStrategies
+	// DrainConditions says that nodes show in conditions that they are drained.
+	DrainConditions bool
 	// MaintenanceFlags are those with which the container takes care of NodeMaintenances, none if it does not.
 	MaintenanceFlags []string
 	// Evidence is how evidence is stored, valid and with its defaults, nil for none.
@@ -103,6 +105,9 @@ func Container(values ContainerValues) corev1.Container {
 	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
+	if values.DrainConditions {
+		args = append(args, "--drain-conditions")
+	}
 	args = append(args, values.MaintenanceFlags...)
 	args = append(args, evidenceFlags(values.Evidence, values.EvidenceBudget)...)
 	if values.Failures {

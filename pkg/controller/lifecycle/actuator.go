@@ -159,6 +159,11 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if err := a.endPreservations(ctx, ex.Namespace, shoot, waitForNodes); err != nil {
 		return fmt.Errorf("failed to end the preservations: %w", err)
 	}
+	if waitForNodes {
+		if err := a.leaveDrains(ctx, ex, shoot); err != nil {
+			return err
+		}
+	}
 	return a.destroy(ctx, ex.Namespace)
 }
 

@@ -455,6 +455,35 @@ var _ = Describe("Node maintenance", func() {
 			Expect(brought()).To(BeFalse())
 		})
 
+		DescribeTable("D13: what nodes show of drains", func(fields string, asked bool, left ...string) {
+			set(`,"nodeMaintenance":{}` + fields)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+			for _, c := range []corev1.NodeCondition{{Type: "Ready"}, {Type: "DrainInProgress", Reason: "MachineUpdate"}, {Type: "Drained", Reason: "KubectlDrainCompleted"}} {
+				c.Status = corev1.ConditionTrue
+				node.Status.Conditions = append(node.Status.Conditions, c)
+			}
+			Expect(shoot.Create(ctx, node)).To(Succeed())
+			listed := false
+			shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					listed = true
+					return c.List(ctx, list, opts...)
+				},
+			})
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(listed).To(Equal(asked))
+			Expect(shoot.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+			var types []string
+			for _, c := range node.Status.Conditions {
+				types = append(types, string(c.Type))
+			}
+			Expect(types).To(ConsistOf(left))
+		},
+			Entry("should be removed, but for what is somebody else's", `,"drainConditions":true`, true, "Ready", "Drained"),
+			Entry("should not be asked for where they never showed any", "", false, "Ready", "DrainInProgress", "Drained"),
+			Entry("should not be asked for where what is configured is not valid", `,"drainConditions":"yes"`, false, "Ready", "DrainInProgress", "Drained"),
+		)
+
 		It("should leave what is in progress to the next seed", func() {
 			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
 			Expect(ended).To(BeEmpty())

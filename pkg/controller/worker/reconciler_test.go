@@ -336,7 +336,7 @@ var _ = Describe("Reconciler", func() {
 			Expect([]*machinev1alpha1.MachineDeployment{get("md-1"), get("md-2")}).To(Equal(before))
 			Expect(recorder.Events).To(Receive(Equal("Warning InvalidConfiguration The shares are not updated, because the configuration is not valid: " + message)))
 		},
-		Entry("unknown field", `"foo":1`, `spec.providerConfig.foo: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
+		Entry("unknown field", `"foo":1`, `spec.providerConfig.foo: Invalid value: 1: unknown field, valid fields are apiVersion, drainConditions, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("number above the maximum", `"machineControllerManager":{"autoPreserveFailedMax":7}`,
 			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6, the maximum of worker pool "worker-a"`),
 		Entry("unknown pool", `"workers":[{"name":"worker-x"}]`, `spec.providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "worker-a"`),

@@ -33,8 +33,8 @@ const (
 type Event struct{ Type, Reason, Note string }
 
 // Show returns the write by which a node that is drained shows how that goes, which changes nothing where it shows that already, and
-// what is told once it is made.
-func Show(node *corev1.Node, progress drain.Progress, now time.Time) (intent.Write, []Event) {
+// what is told once it is made. It is shown to others as well, or not (D13).
+func Show(node *corev1.Node, progress drain.Progress, shows bool, now time.Time) (intent.Write, []Event) {
 	reason := v1alpha1.ReasonDraining
 	switch {
 	case progress.Done:
@@ -45,7 +45,7 @@ func Show(node *corev1.Node, progress drain.Progress, now time.Time) (intent.Wri
 		reason = v1alpha1.ReasonDrainBlocked
 	}
 	edited := node.DeepCopy()
-	preservation.SetDrainProgress(edited, reason, progress.String(), now)
+	preservation.SetDrainProgress(edited, reason, progress.String(), shows, now)
 	var told []Event
 	if progress.Forced > 0 {
 		told = append(told, Event{corev1.EventTypeWarning, EventDrainForced, "The drain timeout has passed. " + progress.String()})
@@ -60,5 +60,26 @@ func Show(node *corev1.Node, progress drain.Progress, now time.Time) (intent.Wri
 			told = append(told, Event{corev1.EventTypeWarning, EventDrainBlocked, progress.String()})
 		}
 	}
-	return intent.Write{Before: node, After: edited, Status: true}, told
+	return intent.Write{Before: node, After: edited, Status: true, Lock: drain.Touches(node, edited)}, told
+}
+
+// IsStray says that a node that is not being drained because its machine failed has conditions that others see a drain by, so that nobody may
+// show them any more (D13).
+func IsStray(node *corev1.Node) bool {
+	return !IsDraining(node) && (drain.WriterPreservation.HasWritten(node) || drain.WriterUpdate.HasWritten(node))
+}
+
+// Sweep returns the write that removes from a node what was shown to others of drains that nobody shows any more, which changes nothing
+// where there is no such thing (D13). That is all of it without conditions, also what is of updates without strategies, and what is left
+// after somebody has changed the condition Preserved. What is of maintenances is removed where those are carried out, and at their
+// end.
+func Sweep(node *corev1.Node, conditions, strategies bool) intent.Write {
+	edited := node.DeepCopy()
+	if !conditions || preservation.CourseOfDrain(node) == drain.NoDrain {
+		drain.WriterPreservation.Clear(edited)
+	}
+	if !conditions || !strategies {
+		drain.WriterUpdate.Clear(edited)
+	}
+	return intent.Write{Before: node, After: edited, Status: true, Lock: true}
 }

@@ -39,6 +39,8 @@ type Facts struct {
 	// Budgets are those of the namespaces that NeedsBudgets returns.
 	Budgets    drain.Budgets
 	Strategies *drain.Strategies
+	// Conditions says that others see in conditions of the node that it is being drained (D13).
+	Conditions bool
 
 	// Deletions are what was deleted on the node, and failures how often what was due failed on a pod, by its UID. They are kept in
 	// memory only.
@@ -116,11 +118,11 @@ func Decide(facts Facts, now time.Time) Decision {
 	failedBefore := shown != nil && shown.Reason == v1alpha1.ReasonDrainTimedOut && shownSince(shown).Equal(facts.Since)
 	d.Failed = len(d.pods) > 0 && (failed || failedBefore)
 	d.JustFailed = d.Failed && !failedBefore
-	d.Write = Show(facts.Node, d.condition(actions), now)
+	d.Write = Show(facts.Node, d.condition(actions), facts.Conditions, now)
 	// Pods that come back again and again would cost a write each time.
 	if failedBefore && d.Failed && d.Write.Changes() && shown.LastTransitionTime.Time.Equal(facts.Since) {
 		if again := shown.LastHeartbeatTime.Add(leftInterval); now.Before(again) {
-			d.Write = Show(facts.Node, shown.DeepCopy(), now)
+			d.Write = Show(facts.Node, shown.DeepCopy(), facts.Conditions, now)
 			if d.Next.IsZero() || again.Before(d.Next) {
 				d.Next = again
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -228,14 +229,45 @@ var _ = Describe("Decide", func() {
 		Expect(d.Write.Changes()).To(BeTrue())
 		Expect(d.Write.Status).To(BeTrue())
 		Expect(condition(d).LastTransitionTime.Time).To(Equal(began))
-		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
-		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
+		Expect(Show(Node("m"), nil, true, at(1)).Changes()).To(BeFalse())
+		Expect(Show(node, nil, true, at(1)).Changes()).To(BeTrue())
+	})
+
+	It("D13: should say to others that the drain is in progress, as long as the node shows it, and in the same write", func() {
+		ofDrains := func(write intent.Write) (shown []corev1.NodeCondition) {
+			for _, c := range write.After.(*corev1.Node).Status.Conditions {
+				if c.Type == "DrainInProgress" || c.Type == "Drained" {
+					shown = append(shown, c)
+				}
+			}
+			return shown
+		}
+		shows := func(node *corev1.Node, pods ...drain.Pod) Facts {
+			f := facts(node, pods...)
+			f.Conditions = true
+			return f
+		}
+		write := Decide(facts(Node("m"), plain), at(1)).Write
+		Expect(ofDrains(write)).To(BeEmpty(), "nobody wants it")
+		Expect(write.Lock).To(BeFalse())
+		write = Decide(shows(Node("m"), plain), at(1)).Write
+		Expect(write.Lock).To(BeTrue(), "somebody else may have written meanwhile")
+		Expect(ofDrains(write)).To(ConsistOf(
+			And(HaveField("Type", BeEquivalentTo("DrainInProgress")), HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "MachineUpdate"), HaveField("Message", "Machine-controller-manager drains the node for an update of its pool.")),
+			And(HaveField("Type", BeEquivalentTo("Drained")), HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "MachineUpdate"))))
+		shown := write.After.(*corev1.Node)
+		Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")(shown)
+		Expect(Decide(shows(shown, plain), at(1)).Write.Changes()).To(BeFalse(), "somebody else drains it, too")
+		Expect(ofDrains(Decide(shows(shown, plain), at(45)).Write)).To(HaveLen(2), "strategies act")
+		Expect(ofDrains(Decide(facts(shown, plain), at(1)).Write)).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")), "nobody wants it any more")
+		Expect(ofDrains(Show(shown, nil, true, at(2)))).To(ConsistOf(HaveField("Reason", "KubectlDrainCompleted")))
+		Expect(Show(Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), nil, true, at(2)).Changes()).To(BeFalse())
 	})
 
 	DescribeTable("D11: when the node shows something else", func(status corev1.ConditionStatus, reason, text string, since time.Time, changes bool) {
 		node := Node("m", shown(underWay, began))
 		wanted := &corev1.NodeCondition{Type: "NodeDrain", Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.NewTime(since)}
-		write := Show(node, wanted, at(1))
+		write := Show(node, wanted, false, at(1))
 		Expect(write.Changes()).To(Equal(changes))
 		conditions := write.After.(*corev1.Node).Status.Conditions
 		Expect(conditions).To(HaveLen(len(node.Status.Conditions)))

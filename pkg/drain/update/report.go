@@ -121,8 +121,10 @@ func firstNames(names []string) string {
 	return strings.Join(brief.First(names, maxNamed), ", ")
 }
 
-// Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
-func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent.Write {
+// Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so. With the condition
+// it shows to others that the drain is under way, or does not (D13). That it has ended is machine-controller-manager's to say, whose drain it
+// is.
+func Show(node *corev1.Node, wanted *corev1.NodeCondition, shows bool, now time.Time) intent.Write {
 	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
 	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message ||
 		!before.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
@@ -132,7 +134,15 @@ func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent
 			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
 		}
 	}
-	return intent.Write{Before: node, After: edited, Status: true}
+	was, is := drain.NoDrain, drain.NoDrain
+	if before != nil {
+		was = drain.UnderWay
+	}
+	if shows && wanted != nil {
+		is = drain.UnderWay
+	}
+	drain.WriterUpdate.Show(edited, was, is, "Machine-controller-manager drains the node for an update of its pool.", now)
+	return intent.Write{Before: node, After: edited, Status: true, Lock: drain.Touches(node, edited)}
 }
 
 // TimedOut returns the Event that a drain has failed.

@@ -17,8 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -43,7 +45,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 }
 
 func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
-	if !failure.IsDraining(node) {
+	if !failure.IsDraining(node) && !failure.IsStray(node) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(node)}}
@@ -56,7 +58,13 @@ func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 	of := func(node *corev1.Node) view {
 		return view{failure.IsDraining(node), facts.IsReady(node), facts.IsSelectedForUpdate(node), facts.IsMaintained(node)}
 	}
+	type stray struct {
+		is     bool
+		course drain.Course
+	}
+	strayOf := func(node *corev1.Node) stray { return stray{failure.IsStray(node), preservation.CourseOfDrain(node)} }
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)
+		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew) ||
+			failure.IsStray(e.ObjectNew) && strayOf(e.ObjectOld) != strayOf(e.ObjectNew)
 	}}
 }

@@ -47,12 +47,14 @@ type Reconciler struct {
 	Timeouts facts.Timeouts
 	// Maintenance says that AnnotationMaintenance on a Node counts.
 	Maintenance bool
-	Clock       clock.PassiveClock
-	Recorder    events.EventRecorder
+	// Conditions says that others see in conditions of a node how its drain goes (D13), Strategies that this is so of drains for updates as well.
+	Conditions, Strategies bool
+	Clock                  clock.PassiveClock
+	Recorder               events.EventRecorder
 }
 
 // Reconcile takes a step if the node is that of a machine in Failed:Preserved, is not drained yet, and nobody else drains
-// it.
+// it. From other nodes it removes what was shown of drains that have ended (D13).
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	node, err := shoot.ReadNode(ctx, r.Nodes, req.Name)
 	if err != nil {
@@ -60,7 +62,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if node == nil || !failure.IsDraining(node) {
 		r.Drainer.Forget(req.Name)
-		return reconcile.Result{}, nil
+		if node == nil || !failure.IsStray(node) {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, failure.Sweep(node, r.Conditions, r.Strategies)).Err()
 	}
 	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
 	if err != nil {
@@ -114,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // report writes the progress into the node's condition if it differs from what is there.
 func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
-	write, told := failure.Show(node, progress, now)
+	write, told := failure.Show(node, progress, r.Conditions, now)
 	run := executor.Apply(ctx, r.Nodes, write)
 	if !run.Written(node) {
 		return run.Err()

@@ -67,6 +67,8 @@ type environment struct {
 	// writes counts the writes to the shoot, fault is what they are answered with.
 	writes int
 	fault  error
+	// meanwhile, if set, is called once right before the next write.
+	meanwhile func()
 
 	*Reconciler
 }
@@ -103,6 +105,10 @@ func (e *environment) restart() {
 		Nodes: interceptor.NewClient(e.shoot, interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				e.writes++
+				if meanwhile := e.meanwhile; meanwhile != nil {
+					e.meanwhile = nil
+					meanwhile()
+				}
 				if e.fault != nil {
 					return e.fault
 				}
@@ -170,6 +176,75 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.drainer.options.Since).To(BeTemporally("==", Start.Add(50*time.Minute)))
 		Expect(e.drainer.now).To(Equal(now))
 		Expect(e.drainer.options.Timeout).To(Equal(2 * time.Hour))
+	})
+
+	Describe("what others see", func() {
+		// said returns the reasons of the conditions by which others see a drain.
+		said := func(ctx context.Context, e *environment) (reasons []string) {
+			node := &corev1.Node{}
+			Expect(e.shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+			for _, c := range node.Status.Conditions {
+				if drain.IsCondition(c.Type) {
+					reasons = append(reasons, c.Reason)
+				}
+			}
+			return reasons
+		}
+		run := func(ctx context.Context, e *environment) {
+			GinkgoHelper()
+			_, err := e.reconcile(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+
+		It("D13: should be written once when the drain ends, and nothing that nobody wants", func(ctx SpecContext) {
+			e := newEnvironment(held(), draining())
+			run(ctx, e)
+			Expect(said(ctx, e)).To(BeEmpty())
+			e.Conditions = true
+			e.drainer.progress = blocked
+			run(ctx, e)
+			Expect(said(ctx, e)).To(BeEmpty(), "it began before")
+			e.drainer.progress = done
+			run(ctx, e)
+			Expect(said(ctx, e)).To(ConsistOf("MachinePreservation", "MachinePreservation"))
+			Expect(e.writes).To(Equal(3))
+			run(ctx, e)
+			Expect(e.writes).To(Equal(3))
+		})
+
+		It("D13: should not be written over what somebody else says meanwhile", func(ctx SpecContext) {
+			e := newEnvironment(held(), draining())
+			e.Conditions, e.drainer.progress = true, done
+			e.meanwhile = func() {
+				node := &corev1.Node{}
+				Expect(e.shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+				Condition("DrainInProgress", corev1.ConditionTrue, "KubectlDrainStarted", "")(node)
+				Condition("Drained", corev1.ConditionFalse, "KubectlDrainStarted", "")(node)
+				Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+			}
+			_, err := e.reconcile(ctx)
+			Expect(err).To(MatchError(apierrors.IsConflict, "IsConflict"))
+			run(ctx, e)
+			Expect(said(ctx, e)).To(ConsistOf("KubectlDrainStarted", "KubectlDrainStarted"))
+			Expect(e.condition(ctx).Reason).To(Equal("Drained"))
+		})
+
+		DescribeTable("D13: should not stay behind", func(ctx SpecContext, conditions, strategies bool, node *corev1.Node, left ...string) {
+			e := newEnvironment(nil, node)
+			e.Conditions, e.Strategies = conditions, strategies
+			run(ctx, e)
+			Expect(said(ctx, e)).To(ConsistOf(left))
+			writes := e.writes
+			run(ctx, e)
+			Expect(e.writes).To(Equal(writes))
+			Expect(e.drainer.steps).To(BeZero())
+		},
+			Entry("on a node that nobody preserves", true, true, Node("m", Condition("Drained", corev1.ConditionTrue, "MachinePreservation", ""))),
+			Entry("when nobody wants it any more", false, true, Node("m", Condition("Drained", corev1.ConditionTrue, "MachineUpdate", ""), Condition("DrainInProgress", corev1.ConditionTrue, "KubectlDrainStarted", "")), "KubectlDrainStarted"),
+			Entry("of an update without strategies", true, false, Node("m", Condition("Drained", corev1.ConditionTrue, "MachineUpdate", ""))),
+			Entry("but what is of an update does", true, true, Node("m", Condition("Drained", corev1.ConditionTrue, "MachineUpdate", "")), "MachineUpdate"),
+			Entry("but what is of a maintenance is that one's", false, false, Node("m", Condition("Drained", corev1.ConditionTrue, "NodeMaintenance", "")), "NodeMaintenance"),
+		)
 	})
 
 	DescribeTable("P7: whether pods with volumes may be deleted by force", func(ctx SpecContext, machine *machinev1alpha1.Machine, want bool, known ...client.Object) {
@@ -526,6 +601,7 @@ var _ = Describe("Watch", func() {
 		condition = func(reason string) NodeOption { return Condition("Preserved", corev1.ConditionTrue, reason, until) }
 		ready     = func(status corev1.ConditionStatus) NodeOption { return Condition("Ready", status, "", "") }
 		selected  = Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")
+		shown     = Condition("Drained", corev1.ConditionTrue, "MachinePreservation", "")
 	)
 
 	DescribeTable("P7: a change that a step depends on", func(before, after *corev1.Node, want bool) {
@@ -545,6 +621,10 @@ var _ = Describe("Watch", func() {
 		Entry("M12: when that is over", Node("m", taint, condition("Draining"), maintained), Node("m", taint, condition("Draining")), true),
 		Entry("not with pods that are kept", Node("m", taint, condition("Draining")), Node("m", taint, condition("PodsKept")), false),
 		Entry("not with its end", Node("m", taint, condition("Draining")), Node("m", taint, condition("Drained")), false),
+		Entry("D13: when what others see is left behind", Node("m", taint, condition("Drained"), shown), Node("m", taint, shown), true),
+		Entry("D13: when it comes without a drain", Node("m"), Node("m", shown), true),
+		Entry("D13: not as long as it is like that", Node("m", shown), Node("m", shown, ready(corev1.ConditionUnknown)), false),
+		Entry("D13: not with what somebody else says", Node("m"), Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), false),
 	)
 
 	DescribeTable("P8: a node that is there when the controller starts", func(ctx SpecContext, node *corev1.Node, want int) {
@@ -556,5 +636,7 @@ var _ = Describe("Watch", func() {
 		Entry("drained", Node("m", taint, condition("Drained")), 0),
 		Entry("preserved, not failed", Node("m", condition("Preserved")), 0),
 		Entry("any other", Node("m"), 0),
+		Entry("D13: with something that is left behind", Node("m", shown), 1),
+		Entry("D13: with something of somebody else's", Node("m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", "")), 0),
 	)
 })

@@ -67,6 +67,21 @@ var _ = Describe("Races", func() {
 				Expect(e.node(ctx, "m").Spec.Taints).To(ConsistOf(HaveField("Key", "node.kubernetes.io/unreachable"), HaveField("Key", "node.machine.sapcloud.io/preserved")))
 			})
 
+			It("D13: should not write over what somebody else says of a drain meanwhile, and show the rest in the next round", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.DrainConditions = true
+				e.meanwhile("Node/m/status", func() {
+					e.editNodeStatus(ctx, "m", Condition("Drained", corev1.ConditionTrue, "KubectlDrainCompleted", ""))
+				})
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Status.Conditions).To(ConsistOf(
+					HaveField("Type", BeEquivalentTo("Ready")),
+					And(HaveField("Type", BeEquivalentTo("Preserved")), HaveField("Status", corev1.ConditionTrue)),
+					And(HaveField("Type", BeEquivalentTo("DrainInProgress")), HaveField("Reason", "MachinePreservation")),
+					And(HaveField("Type", BeEquivalentTo("Drained")), HaveField("Reason", "KubectlDrainCompleted")),
+				))
+			})
+
 			It("P11: should keep a condition that the kubelet changes meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.meanwhile("Node/m/status", func() {

@@ -57,8 +57,10 @@ type Reconciler struct {
 	Maintenance preservation.MaintenanceOptions
 	// Remediation says how power cycles of hosts preserve machines. End does without.
 	Remediation preservation.RemediationOptions
-	Clock       clock.PassiveClock
-	Events      Events
+	// DrainConditions says that others see in conditions of a node how its drain goes (D13). End removes them.
+	DrainConditions bool
+	Clock           clock.PassiveClock
+	Events          Events
 	// Ledgers take note of failures.
 	Ledgers []Ledger
 
@@ -187,12 +189,13 @@ func anyMachine(*machinev1alpha1.Machine) bool { return true }
 // group reads those machines of a MachineDeployment that are of interest through reader. Their nodes are not known yet.
 func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, interesting func(*machinev1alpha1.Machine) bool) (preservation.Group, error) {
 	group := preservation.Group{
-		Holder:         r.Holder,
-		Timeouts:       r.Timeouts,
-		NodeConditions: r.NodeConditions,
-		Maintenance:    r.Maintenance,
-		Remediation:    r.Remediation,
-		MaxTimeout:     r.MaxTimeout,
+		Holder:          r.Holder,
+		Timeouts:        r.Timeouts,
+		NodeConditions:  r.NodeConditions,
+		Maintenance:     r.Maintenance,
+		Remediation:     r.Remediation,
+		DrainConditions: r.DrainConditions,
+		MaxTimeout:      r.MaxTimeout,
 	}.Of(deployment)
 
 	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)

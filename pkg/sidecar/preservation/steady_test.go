@@ -165,7 +165,7 @@ var _ = Describe("Steady state", func() {
 			// What had begun comes to rest. The requeues of before stay in the queue.
 			for node, reason := range map[string]string{"m-0-0": "Drained", "m-1-0": "DrainBlocked"} {
 				drained := s.node(ctx, node)
-				preservation.SetDrainProgress(drained, reason, "Pods: 1 terminating.", now)
+				preservation.SetDrainProgress(drained, reason, "Pods: 1 terminating.", false, now)
 				Expect(s.shoot.Status().Update(ctx, drained)).To(Succeed())
 			}
 			s.editMachine(ctx, "m-3-0", Phase(machinev1alpha1.MachineRunning, now))

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Executor Executor
 	// Strategies are those of the Shoot.
 	Strategies drain.Strategies
+	// Conditions says that others see in conditions of a node that it is being drained (D13).
+	Conditions bool
 	Clock      clock.PassiveClock
 	Recorder   events.EventRecorder
 	// Backoff puts off what failed on a node.
@@ -87,12 +89,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var (
 		m   = value.(*memory)
 		now = r.Clock.Now()
-		f   = update.Facts{Node: node, Strategies: &r.Strategies, Deletions: m.deletions, Failures: m.failures}
+		f   = update.Facts{Node: node, Strategies: &r.Strategies, Conditions: r.Conditions, Deletions: m.deletions, Failures: m.failures}
 	)
 	f.Drain, m.ahead = update.DrainOf(machine, node, missed, m.ahead, now)
 	if f.Drain == (update.Drain{}) {
 		r.forget(node.Name)
-		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, update.Show(node, nil, now)).Err()
+		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, update.Show(node, nil, r.Conditions, now)).Err()
 	}
 
 	var known bool

@@ -116,6 +116,11 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
+	conditions, err := providerconfig.ReadDrainConditions(extension)
+	if err != nil {
+		log.Info("Injecting without conditions of drains, the configuration is not valid", "reason", err.Error())
+	}
+
 	// It is on when the access secret says so, because the permissions are there by then, and as long as operators allow it.
 	var (
 		evidence       *preservation.Evidence
@@ -157,6 +162,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
+		DrainConditions:           conditions,
 		MaintenanceFlags:          maintenanceFlags,
 		Evidence:                  evidence,
 		EvidenceBudget:            evidenceBudget,

@@ -317,6 +317,10 @@ var _ = Describe("Ensurer", func() {
 			Entry("everything", `,"drainStrategies":{"disabled":true,"timeout":"30m","expectedDrainTime":"5m","pdbForceDrainTimeout":"0s","ignoredNamespacePatterns":["kube-system","a{1,3}"]}`,
 				"--drain-strategies", "--drain-strategies-timeout=30m0s", "--expected-drain-time=5m0s", "--pdb-force-drain-timeout=0s",
 				"--drain-strategies-disabled", "--drain-ignored-namespace-pattern=kube-system", "--drain-ignored-namespace-pattern=a{1,3}"),
+			Entry("D13: drains that are shown", `,"drainConditions":true`, "--drain-conditions"),
+			Entry("D13: drains that are not shown", `,"drainConditions":false`),
+			Entry("D13: drains that are shown beside strategies that are not valid", `,"drainConditions":true,"drainStrategies":{"timeout":"0s"}`, "--drain-conditions"),
+			Entry("D13: what cannot be decoded", `,"drainConditions":{}`),
 			Entry("a pattern that does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`),
 			Entry("what cannot be decoded", `,"drainStrategies":true`),
 		)

@@ -32,6 +32,12 @@ type MachinePreservationConfig struct {
 	// report nodes that it cannot drain. If it is not set, neither happens.
 	// +optional
 	DrainStrategies *DrainStrategies `json:"drainStrategies,omitempty"`
+	// DrainConditions says whether nodes show in the conditions `DrainInProgress` and `Drained` of Kubernetes (KEP-5683) that they
+	// are drained: for a NodeMaintenance, because a preserved machine failed, or for an update of the workers with
+	// `drainStrategies`. Conditions that somebody else has written, such as kubectl drain, stay as they are. If it is false, only
+	// NodeMaintenances show their drains, and only while these conditions are true. Defaults to false.
+	// +optional
+	DrainConditions *bool `json:"drainConditions,omitempty"`
 	// NodeMaintenance brings the API maintenance.nvidia.com/v1alpha1 into the shoot. With it, requestors can have a node
 	// drained to work on it, while its machine is preserved. If it is not set, the API does not exist.
 	// +optional

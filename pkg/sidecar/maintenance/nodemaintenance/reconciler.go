@@ -140,7 +140,7 @@ func (r *Reconciler) read(ctx context.Context, name string) (*domain.Facts, erro
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
-	known := &domain.Facts{Node: node, Namespaces: r.Namespaces}
+	known := &domain.Facts{Node: node, Namespaces: r.Namespaces, DrainConditions: r.Preservation.DrainConditions}
 	for i := range list.Items {
 		known.Maintenances = append(known.Maintenances, &list.Items[i])
 	}

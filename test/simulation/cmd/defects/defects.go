@@ -15,6 +15,9 @@ type defect struct {
 const domain = "pkg/preservation/"
 
 var defects = []defect{
+	{"D13: what kubectl has written is taken over", "pkg/drain/conditions.go", "c != nil && !isOurs(*c) {", "c == nil && w == \"\" {"},
+	{"D13: what is shown of a drain stays", "pkg/drain/conditions.go", "return w.wrote(c) && (", "return w == \"\" && ("},
+	{"D13: a drain is shown again each time somebody clears that", "pkg/drain/conditions.go", "	case is != was:\n", "	default:\n"},
 	{"H1: a machine is healthy if its phase says so", domain + "ongoing.go",
 		"return d.healthy && d.Machine.Status.CurrentStatus.Phase ==", "return d.Machine.Status.CurrentStatus.Phase =="},
 	{"H4: what did not fail is kept on", domain + "ongoing.go", "		if d.Target.Provisional {\n			d.end(RuleMargin, WhyDidNotFail)", "		if false {\n			d.end(RuleMargin, WhyDidNotFail)"},
