@@ -325,6 +325,9 @@ func (d *decision) ask() {
 		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(CyclePeriod))
 		return
 	}
+	if d.isStormy() {
+		return
+	}
 	r.Asked = preserved.FailedSince
 	if s.DryRun {
 		r.DryRun = d.stamp()
@@ -333,7 +336,7 @@ func (d *decision) ask() {
 		return
 	}
 	r.DryRun = time.Time{}
-	d.to.needs, d.to.record.Healthy = true, new(false)
+	d.to.needs, d.to.record.Healthy, r.Automatic = true, new(false), true
 }
 
 // withdraw ends the wait of a request that is gone. The attempts stay counted.
@@ -381,6 +384,7 @@ func (d *decision) begin() {
 		DryRun:  r.DryRun,
 		// It may have to wait again.
 		Requested: r.Requested,
+		Automatic: r.Automatic,
 		Healthy:   r.Healthy,
 		Ended:     r.Ended,
 		Again:     r.Again,
@@ -449,6 +453,7 @@ func (d *decision) finish() {
 		}
 		d.Release, d.Restore = false, nil
 	}
+	d.to.record.Automatic = d.to.record.Automatic && d.to.needs
 	d.to.labelled = d.to.concernsHost()
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
