@@ -263,6 +263,9 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.forfeit(WhyUpdating)
 	case d.near && cannotBeHeld(d): // H2
 		d.refuseRequest(WhyComponentsNotReady)
+	case asker == theShare && g.Storm.IsOn() && d.Machine.Spec.ProviderID != "" && !d.autoPreservedNatively(): // P16
+		d.storm = g.Storm
+		d.forfeit(WhyStorm)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(WhyFailedTooEarly)
 		d.forfeit(WhyFailedTooEarly)
@@ -276,9 +279,6 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.left = true // to machine-controller-manager, until the share is known
 	case asker == theShare && d.Machine.Spec.ProviderID == "" && !d.autoPreservedNatively(): // no VM, no evidence
 		d.Why = WhyNoVM
-	case asker == theShare && g.Storm.IsOn() && !d.autoPreservedNatively(): // P16
-		d.storm = g.Storm
-		d.forfeit(WhyStorm)
 	default:
 		d.begin(asker, g, now)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 const (
@@ -35,6 +36,8 @@ type History struct {
 	Longest time.Duration
 	// PrefersNew says that what fails for a new reason is kept rather than others (P15).
 	PrefersNew bool
+	// Storm says when too many machines fail at the same time (P16, X21).
+	Storm facts.StormLimits
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -62,6 +65,9 @@ func (h History) String() string {
 	}
 	if h.PrefersNew {
 		b.WriteString(", new failures are preferred")
+	}
+	if s := h.Storm; s.Enabled() {
+		fmt.Fprintf(&b, ", a storm is more than %d or %d%% that fail, and settles in %s", s.MaxFailing, s.MaxFailingPercent, s.SettlingTime)
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")

@@ -23,8 +23,8 @@ import (
 const old = mcm.Generation == "0.61"
 
 // runSidecar is the process of this project, as its command puts it together, but for leader election, which would be most of
-// what happens. Nobody keeps a machine for longer than longest.
-func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
+// what happens. Nobody keeps a machine for longer than longest, and storm is what is too much at once.
+func runSidecar(ctx context.Context, life *Life, longest time.Duration, storm facts.StormLimits) error {
 	opts := &app.Options{
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
@@ -33,6 +33,7 @@ func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
 		NodeConditions:     facts.DefaultNodeConditions,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
+		Storm:              storm,
 		Failures:           true,
 		MetricsBindAddress: "0",
 	}

@@ -82,7 +82,7 @@ func newWorld(h History) *World {
 	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
 		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
 	})
-	run := func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, h.longest()) }
+	run := func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, h.longest(), h.Storm) }
 	if h.Alone {
 		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
 	}

@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -154,7 +155,10 @@ func (r *Reconciler) count(ctx context.Context, namespace string, from readers, 
 				count.Add(node, machines[node.Name], group.NodeConditions)
 			}
 			if r.Storm.Enabled() {
-				nodes[node.Name] = node
+				nodes[node.Name] = &corev1.Node{ // all of them at a time, and no more than is counted by
+					ObjectMeta: metav1.ObjectMeta{Name: node.Name, CreationTimestamp: node.CreationTimestamp, Annotations: node.Annotations},
+					Status:     corev1.NodeStatus{Conditions: node.Status.Conditions},
+				}
 			}
 		}
 		if next = page.Continue; next == "" || from.limit == 0 { // a cache does not page, and always says that there are more
