@@ -131,20 +131,22 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 		return t, back.After(m.Node.CreationTimestamp.Add(limits.SettlingTime)) && now.Before(t.over)
 	}
 	status := m.Machine.Status.CurrentStatus
-	silent := ready != nil && ready.Status != corev1.ConditionTrue
 	doubted := status.Phase == machinev1alpha1.MachineUnknown || status.Phase == machinev1alpha1.MachineFailed
 	if m.Node == nil && !doubted { // it has just gone, or nobody knows it
 		return trouble{}, false
 	}
 	t.from = now
-	if silent {
-		t.from = earlierOf(t.from, ready.LastTransitionTime.Time)
+	began := []time.Time{failedSince(m.Machine)}
+	if ready != nil && ready.Status != corev1.ConditionTrue {
+		began = append(began, ready.LastTransitionTime.Time)
 	}
 	if doubted {
-		t.from = earlierOf(t.from, status.LastUpdateTime.Time)
+		began = append(began, status.LastUpdateTime.Time)
 	}
-	if since := failedSince(m.Machine); !since.IsZero() {
-		t.from = earlierOf(t.from, since)
+	for _, at := range began {
+		if !at.IsZero() {
+			t.from = earlierOf(t.from, at)
+		}
 	}
 	t.to, t.over = t.from.Add(max(limits.SettlingTime, timeouts.For(m.Machine).Health)), t.from.Add(maxFailureAge)
 	return t, now.Before(t.over)

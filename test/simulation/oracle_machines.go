@@ -362,8 +362,11 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 
 // isCreated says that the machine is still being created, and nobody keeps it: MCM replaces no other one meanwhile.
 func (s *subject) isCreated() bool {
-	return s.machine != nil && !s.record.Kept && slices.Contains([]machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}, s.machine.Status.CurrentStatus.Phase)
+	return s.machine != nil && !s.record.Kept && slices.Contains(beingCreated, s.machine.Status.CurrentStatus.Phase)
 }
+
+// beingCreated are the phases of machines that are still being created.
+var beingCreated = []machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}
 
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {

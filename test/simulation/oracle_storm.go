@@ -5,6 +5,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -24,7 +25,7 @@ func (o *oracle) countFailing() {
 		now      = time.Now()
 	)
 	for _, s := range o.machines {
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || s.isCreated() || len(s.machine.Status.Conditions) == 0 {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || len(s.machine.Status.Conditions) == 0 || slices.Contains(beingCreated, s.machine.Status.CurrentStatus.Phase) {
 			continue
 		}
 		machines++
