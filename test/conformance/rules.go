@@ -99,5 +99,6 @@ func Rules() []Rule {
 		{"X18", "While a host's own controller services the host, deadlines stand still, the machine stays preserved, and nothing is written to the host."},
 		{"X19", "Where no preservation controller runs, the extension releases hosts that are off for too long, and reports them."},
 		{"X20", "Attempts, and the cycles of a day, count for the host, whatever its machine. A lost owner is restored, and errors of the host are reported."},
+		{"X21", "While more machines of the shoot fail at the same time than operators allow, and for a settling time afterwards, no power cycle is requested automatically, and none begins that was. Requests of people are not affected."},
 	}
 }
