@@ -409,6 +409,7 @@ func (d *decision) undo() {
 	r := &d.to.record
 	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
 	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
+	r.Servicing, r.Paused = time.Time{}, 0
 }
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
