@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
@@ -53,7 +54,7 @@ func TestEnable(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				sidecar := w.processes[sidecarName]
 				sidecar.Kill() // it has done nothing
-				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, never) }
+				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, never, facts.StormLimits{}) }
 				broken := []string{w.machine(0), w.machine(1)}
 				for _, name := range broken {
 					w.cloud.Set(name, Dead)

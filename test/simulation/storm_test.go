@@ -19,10 +19,14 @@ func TestKnownStorms(t *testing.T) {
 	runKnown(t, map[string]known{
 		// One of them is replaced before they are back.
 		"P16: a zone is away for longer than the health timeout": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
-			{20 * time.Minute, ZoneOutage{3, 0, 14 * time.Minute}},
+			{20 * time.Minute, ZoneOutage{3, 0, 11 * time.Minute}},
 		}}, seen{kept: 0, "terminated": 1, "storm": some}},
+		// The second one is replaced as well, and the third is alone then.
+		"P16: a zone is away for so long that few are left": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
+			{20 * time.Minute, ZoneOutage{3, 0, 20 * time.Minute}},
+		}}, seen{kept: 1, "terminated": 2, "storm": some}},
 		"P16: a zone is away, and nobody counts": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
-			{20 * time.Minute, ZoneOutage{3, 0, 14 * time.Minute}},
+			{20 * time.Minute, ZoneOutage{3, 0, 11 * time.Minute}},
 		}}, seen{kept: 1, "storm": 0}},
 		"P16: a machine does not come back with its zone": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
 			{20 * time.Minute, ZoneOutage{3, 1, 4 * time.Minute}},
