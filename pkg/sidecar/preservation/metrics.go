@@ -72,7 +72,7 @@ var (
 	failing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace,
 		Name:      "machines_failing",
-		Help:      "Machines of the shoot that fail at the same time, as they are counted for a storm.",
+		Help:      "Machines of the shoot that fail at the same time.",
 	}, nil)
 
 	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, since, drains}
