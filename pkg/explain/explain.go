@@ -153,6 +153,13 @@ func (e *explanation) find() (bool, error) {
 		}
 		group.Members = append(group.Members, memberOf(e.snapshot, m))
 	}
+	if settings.storm.Enabled() {
+		all := make([]facts.Member, len(seed.Machines))
+		for i := range seed.Machines { // the nodes of other MachineDeployments may not be among those that were read
+			all[i] = memberOf(e.snapshot, &seed.Machines[i])
+		}
+		group.Storm = facts.StormOf(all, preservation.FailedSince, settings.storm, group.Timeouts, group.NodeConditions, e.world.now)
+	}
 	e.world.group = group
 	if e.node == nil {
 		e.node = group.Members[e.world.index].Node
@@ -202,6 +209,9 @@ func (e *explanation) explainMachine() {
 	}
 	_, told := e.ahead()
 	e.share(d, told)
+	if s := e.world.group.Storm; s.IsOn() {
+		e.say(Why, preservation.RuleStorm, "There is a storm now: %d of the %d machines of the shoot fail at the same time, and operators allow %d. Until fewer fail, no machine is preserved without a request, and none is power-cycled automatically.", s.Failing, s.Machines, s.Limit)
+	}
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
 		e.nodeShows(d, &timeouts.Drain)

@@ -137,6 +137,9 @@ func (s situation) decide(holder preservation.Holder) preservation.Decision {
 		}
 		group.Members = append(group.Members, member)
 	}
+	if slices.Contains(s.args, "--storm-max-failing=1") {
+		group.Storm = facts.StormOf(group.Members, preservation.FailedSince, facts.StormLimits{MaxFailing: 1, SettlingTime: 10 * time.Minute}, group.Timeouts, group.NodeConditions, now)
+	}
 	return preservation.Decide(group, now)[0]
 }
 
@@ -187,6 +190,11 @@ var situations = map[string]situation{
 			dryRun := told{"PowerCycleDryRun", "PowerCycle", "The host would have been power-cycled."}
 			s.Shoot.Events = append(s.Shoot.Events, event("Node", "m", dryRun, failedAt.Add(time.Minute)), event("Node", "other", dryRun, now))
 		}},
+	"storm": {machine: failed, node: deadly, other: []MachineOption{Phase(unknown, now.Add(-15*time.Minute))}, args: []string{"--storm-max-failing=1"},
+		change: func(s *observed.Snapshot) {
+			NotReady(&s.Shoot.Nodes[0])
+			s.Shoot.Nodes[0].Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-15 * time.Minute))
+		}},
 	"no-extension": {machine: failed, node: deadly, noSidecar: true},
 	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
 		told: told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because it is in quarantine (cause quarantine)"}},
@@ -203,7 +211,7 @@ var situations = map[string]situation{
 
 // onlySeed matches sentences of what only the seed knows, and those that the shoot alone leads to instead.
 var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
-	"Machine m (failed and )?is .*", "The machine of node m is .*", "What only the seed knows: .*", "MachineDeployment pool-z1 has .*", "It failed at .*",
+	"Machine m (failed and )?is .*", "The machine of node m is .*", "What only the seed knows: .*", "MachineDeployment pool-z1 has .*", "There is a storm now: .*", "It failed at .*",
 	"Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",

@@ -22,6 +22,8 @@ import (
 // settings are those of a preservation controller that decide about machines and pods.
 type settings struct {
 	group preservation.Group
+	// storm says when too many machines of the shoot fail at the same time.
+	storm facts.StormLimits
 	// strategies are those of the drain of an update; nil if nothing helps it.
 	strategies *drain.Strategies
 }
@@ -44,6 +46,9 @@ func (f *flags) addTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&g.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "")
 	fs.DurationVar(&g.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "")
 	fs.StringSliceVar(&g.NodeConditions, "node-conditions", facts.DefaultNodeConditions, "")
+	fs.Int32Var(&f.storm.MaxFailing, "storm-max-failing", 0, "")
+	fs.Int32Var(&f.storm.MaxFailingPercent, "storm-max-failing-percent", 0, "")
+	fs.DurationVar(&f.storm.SettlingTime, "storm-settling-time", v1alpha1.DefaultStormSettlingTime, "")
 	fs.BoolVar(&g.Maintenance.Enabled, "node-maintenance", false, "")
 	fs.DurationVar(&g.Maintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "")
 	fs.BoolVar(&g.Remediation.Enabled, "power-cycle", false, "")

@@ -37,6 +37,8 @@ type Group struct {
 	Timeouts facts.Timeouts
 	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
 	NodeConditions []string
+	// Storm says how many machines of the shoot fail at the same time. While too many do, the share preserves none anew (P16).
+	Storm facts.Storm
 	// Maintenance says how maintenances of nodes preserve machines.
 	Maintenance MaintenanceOptions
 	// Remediation says how power cycles of hosts preserve machines.
@@ -63,6 +65,7 @@ const (
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
 	RuleNewFailure    Rule = "P15"
+	RuleStorm         Rule = "P16"
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"
 	RuleMaxTimeout    Rule = "P13"
@@ -85,7 +88,7 @@ const (
 	Untold Verdict = ""
 	// Told says that people are told of what changes, once that is written.
 	Told Verdict = "Told"
-	// Refused says that the machine failed and is not preserved, although it might have been (T6, P3, H2, H3, R6, P13), and that
+	// Refused says that the machine failed and is not preserved, although it might have been (T6, P3, H2, H3, R6, P13, P16), and that
 	// people are told.
 	Refused Verdict = "Refused"
 	// Ignored says that the machine has not failed, that its request, or a maintenance, is not heeded (R6, P13, M12), and that
@@ -149,8 +152,10 @@ type Decision struct {
 	beside, renews bool
 	// uncured says that a remediation has just ended, and the machine is still failed.
 	uncured bool
-	// forfeits is why the machine would not get the place that may be free for it (P3, H3); zero for nothing.
+	// forfeits is why the machine would not get the place that may be free for it (P3, H3, P16); zero for nothing.
 	forfeits reason.Reason
+	// storm is the storm because of which it does not get one (P16); the zero value for none.
+	storm facts.Storm
 	// takesOver says that it asks for one because a remediation ends and nothing else preserves the machine.
 	takesOver bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
@@ -183,6 +188,7 @@ func Decide(g Group, now time.Time) []Decision {
 		if d.Machine.DeletionTimestamp == nil {
 			d.settleSpans(g, now)
 		}
+		d.lookAt(d.storm.Next)
 		if d.nodeGoes = !g.Disabled && d.leavesNode(now); d.nodeGoes && d.Current == nil {
 			d.lookAt(d.notes.Spent.Released.Add(nodePatience))
 		}
@@ -261,6 +267,9 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.forfeit(WhyUpdating)
 	case d.near && cannotBeHeld(d): // H2
 		d.refuseRequest(WhyComponentsNotReady)
+	case asker == theShare && g.Storm.IsOn() && d.Machine.Spec.ProviderID != "" && !d.autoPreservedNatively(): // P16
+		d.storm = g.Storm
+		d.forfeit(WhyStorm)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(WhyFailedTooEarly)
 		d.forfeit(WhyFailedTooEarly)

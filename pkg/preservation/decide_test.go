@@ -560,6 +560,65 @@ var _ = Describe("Decide", func() {
 			Entry("another machine is about to give it back", false, auto("other", Annotation(share, "1"), Annotation(preserve, "false"))),
 		)
 
+		Describe("P16: in a storm", func() {
+			stormy := func(share int32, members ...facts.Member) Group {
+				g := group(share, members...)
+				g.Storm = facts.Storm{Failing: 4, Machines: 9, Limit: 3, Next: now.Add(time.Minute)}
+				return g
+			}
+
+			It("should serve nobody anew, say so at the deadline, and look again", func() {
+				d := Decide(stormy(2, unknown("a", Start)), now)[0]
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyStorm), HaveField("Verdict", Refused), HaveField("Next", now.Add(time.Minute))))
+				Expect(d.WaitsForStorm()).To(BeTrue())
+				reason, note := d.Event()
+				Expect(reason).To(Equal(EventRefused))
+				Expect(note).To(Equal("Machine failed and is not preserved for now because too many machines of the shoot fail at the same time: 4 of 9, and at most 3 may. It can still be preserved if it has not been replaced when fewer fail"))
+			})
+
+			It("H4: should hold nobody whose deadline is near, and tell nobody", func() {
+				d := Decide(stormy(2, unknown("a", now.Add(-10*time.Minute+10*time.Second))), now)[0]
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyStorm), HaveField("Verdict", Untold), HaveField("Next", now.Add(10*time.Second))))
+			})
+
+			It("should say the same of one that machine-controller-manager has marked Failed meanwhile", func() {
+				d := Decide(stormy(2, facts.Member{Machine: Machine("a", Phase(machinev1alpha1.MachineFailed, now))}), now)[0]
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyStorm), HaveField("Verdict", Refused)))
+			})
+
+			It("should serve when it is over", func() {
+				g := stormy(1, unknown("a", Start), unknown("b", Start.Add(time.Second)))
+				g.Storm.Failing = 3
+				Expect(kept(g)).To(ConsistOf("a"))
+			})
+
+			DescribeTable("should say what is more to the point", func(share *int32, why reason.Reason, verdict Verdict, members ...facts.Member) {
+				g := stormy(0, append([]facts.Member{unknown("a", Start)}, members...)...)
+				g.Share = share
+				Expect(Decide(g, now)[0]).To(And(HaveField("Why", why), HaveField("Verdict", verdict)))
+			},
+				Entry("no place is free", new(int32(1)), WhyNoPlace, Refused, auto("b", Annotation(share, "1"))),
+				Entry("there is no place", new(int32(0)), WhyNoShare, Untold),
+				Entry("nobody knows how many there are", nil, WhyShareUnknown, Untold),
+			)
+
+			It("should leave alone what is preserved already, and what people ask for", func() {
+				asked := facts.Member{Machine: Machine("asked", failing), Node: Node("asked", NodeAnnotation(preserve, "when-failed"), NotReady)}
+				again := unknown("again", Start, Preserved("Running:Preserved", "auto", later))
+				Expect(kept(stormy(4, asked, again, auto("kept", Annotation(share, "4"))))).To(ConsistOf("asked", "again", "kept"))
+			})
+
+			It("P15: should let go of nobody for a new failure", func() {
+				a, b := auto("a"), auto("b")
+				a.Node, b.Node = Node("a", NotReady), Node("b", NotReady)
+				c := unknown("c", Start)
+				c.Node = Node("c", Condition("KernelDeadlock", corev1.ConditionTrue, "", ""))
+				g := stormy(2, a, b, c)
+				g.PrefersNew, g.NodeConditions = true, facts.DefaultNodeConditions
+				Expect(kept(g)).To(ConsistOf("a", "b"))
+			})
+		})
+
 		Describe("P15: where new failures are preferred", func() {
 			deadlocked := func(n *corev1.Node) { Condition("KernelDeadlock", corev1.ConditionTrue, "", "")(n) }
 			failed := func(name string, since time.Time, bad NodeOption, opts ...MachineOption) facts.Member {

@@ -39,6 +39,9 @@ func (d *Decision) Event() (reason, note string) {
 	switch {
 	case d.Verdict == Untold:
 		return "", ""
+	case d.Verdict == Refused && d.storm.IsOn() && d.Why.ID == WhyStorm.ID:
+		return EventRefused, fmt.Sprintf("Machine failed and is not preserved for now because %s: %d of %d, and at most %d may. It can still be preserved if it has not been replaced when fewer fail",
+			d.Why.Text, d.storm.Failing, d.storm.Machines, d.storm.Limit)
 	case d.Verdict == Refused:
 		return EventRefused, "Machine failed and is replaced because " + d.Why.Text
 	case d.Verdict == Ignored:

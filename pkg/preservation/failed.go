@@ -35,6 +35,19 @@ func (d *Decision) HasFailed() (since time.Time, failed bool) {
 	return failedSince(d.Machine), d.due && (!d.healthy || phase == machinev1alpha1.MachineFailed || cannotBeHeld(d))
 }
 
+// FailedSince returns since when the timer runs, or ran, whose deadline a preserved machine misses; zero for one that is not preserved,
+// or does not fail. Holding the machine does not change it.
+func FailedSince(machine *machinev1alpha1.Machine) time.Time {
+	if record := ReadRecord(machine); record != nil {
+		return record.FailedSince
+	}
+	return time.Time{}
+}
+
+// WaitsForStorm says that the machine gets no place before fewer machines of the shoot fail (P16). Not every change that ends a storm is
+// one of the machine's own MachineDeployment.
+func (d *Decision) WaitsForStorm() bool { return d.storm.IsOn() }
+
 // IsReleased says that the decision ends a preservation, of a machine that is not being deleted.
 func (d *Decision) IsReleased() bool {
 	return d.Current != nil && d.Target == nil && d.Rule != RuleDeleted

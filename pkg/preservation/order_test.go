@@ -103,11 +103,25 @@ func groups(now time.Time) *rapid.Generator[Group] {
 			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
 		}
 		g.Forbidden, g.PrefersNew = seldom(t, "forbidden"), rapid.Bool().Draw(t, "prefersNew")
+		if seldom(t, "storm") {
+			g.Storm = facts.Storm{Failing: 4, Machines: 9, Limit: 3, Next: now.Add(time.Minute)}
+		}
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
 			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
 		}
 		return g
 	})
+}
+
+// claimed are until when a machine is kept, by why, but for what counts only if it fails.
+func claimed(r *Record) map[string]time.Time {
+	claims := map[string]time.Time{}
+	for _, c := range r.Claims {
+		if !c.Tentative {
+			claims[c.Cause] = c.Expiry
+		}
+	}
+	return claims
 }
 
 // TestOrder lets groups be decided on whose members come in another order: the decisions are the same.
@@ -187,6 +201,9 @@ func TestPromises(t *testing.T) {
 			}
 			if !d.Target.Expiry().After(Start) || d.Next.IsZero() || d.Next.After(d.Target.Expiry()) {
 				t.Errorf("P10 P12: %s is kept until %s, with the next look at %s", d.Machine.Name, d.Target.Expiry(), d.Next)
+			}
+			if _, auto := claimed(d.Target)[v1alpha1.CauseAuto]; auto && d.Current == nil && g.Storm.IsOn() && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil {
+				t.Errorf("P16: %s is auto-preserved anew in a storm", d.Machine.Name)
 			}
 			if d.Target.Provisional && d.Target.FailsAt.IsZero() {
 				t.Errorf("H4: %s is held for a deadline, and has none", d.Machine.Name)

@@ -49,6 +49,7 @@ var (
 
 	// Why it is not preserved.
 	WhyNoPlace        = reasons.Add("NoPlace", RuleShareUsedUp, "its pool has no free place in its zone")
+	WhyStorm          = reasons.Add("Storm", RuleStorm, "too many machines of the shoot fail at the same time")
 	WhyNoShare        = reasons.Add("NoShare", "T6", "its pool has no places in its zone")
 	WhyShareUnknown   = reasons.Add("ShareUnknown", "T6", "it is not known how many places its pool has in its zone")
 	WhyUpdating       = reasons.Add("Updating", RuleRollout, "its pool is being updated")

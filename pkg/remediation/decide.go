@@ -325,6 +325,9 @@ func (d *decision) ask() {
 		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(CyclePeriod))
 		return
 	}
+	if d.isStormy() {
+		return
+	}
 	r.Asked = preserved.FailedSince
 	if s.DryRun {
 		r.DryRun = d.stamp()
@@ -333,7 +336,7 @@ func (d *decision) ask() {
 		return
 	}
 	r.DryRun = time.Time{}
-	d.to.needs, d.to.record.Healthy = true, new(false)
+	d.to.needs, d.to.record.Healthy, r.Automatic = true, new(false), true
 }
 
 // withdraw ends the wait of a request that is gone. The attempts stay counted.
@@ -381,6 +384,7 @@ func (d *decision) begin() {
 		DryRun:  r.DryRun,
 		// It may have to wait again.
 		Requested: r.Requested,
+		Automatic: r.Automatic,
 		Healthy:   r.Healthy,
 		Ended:     r.Ended,
 		Again:     r.Again,
@@ -405,6 +409,7 @@ func (d *decision) undo() {
 	r := &d.to.record
 	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
 	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
+	r.Servicing, r.Paused = time.Time{}, 0
 }
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
@@ -449,6 +454,7 @@ func (d *decision) finish() {
 		}
 		d.Release, d.Restore = false, nil
 	}
+	d.to.record.Automatic = d.to.record.Automatic && d.to.needs
 	d.to.labelled = d.to.concernsHost()
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()

@@ -914,6 +914,62 @@ var _ = Describe("Decide", func() {
 		})
 	})
 
+	Describe("X21: in a storm", func() {
+		BeforeEach(func() {
+			m.unset(needsKey)
+			w.settings.Automatic = true
+			w.Storm = facts.Storm{Failing: 4, Machines: 9, Limit: 3, Next: w.now.Add(time.Minute)}
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
+		})
+		over := func() { w.Storm = facts.Storm{Failing: 3, Machines: 9, Limit: 3} }
+		It("X21: asks for nothing by itself, looks again, and asks when it is over", func() {
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(10 * time.Second)))
+			w.Storm.Next = w.now.Add(time.Second)
+			w.run()
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Second)))
+			over()
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X21: does not tell of what it would do either", func() {
+			w.settings.Automatic, w.settings.DryRun = false, true
+			w.run()
+			Expect(w.outcomes).To(BeEmpty())
+			over()
+			w.run()
+			Expect(w.outcomes).To(Equal([]string{"DryRun"}))
+		})
+		It("X21: lets a request of its own wait, says so, and goes on when it is over", func() {
+			over()
+			m.host.taken = "somebody else works on it"
+			w.run()
+			Expect(m.phase()).To(Equal("Waiting"))
+			m.host.taken, w.Storm.Failing = "", 4
+			w.run()
+			waits("Too many machines of the shoot fail at the same time")
+			over()
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X21: lets people ask", func() {
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X21: goes on with a cycle that is under way", func() {
+			over()
+			w.run()
+			w.act(m)
+			w.Storm.Failing = 4
+			w.act(m)
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"))
+		})
+	})
+
 	It("X9: tells once for each failure what would be done, and does nothing", func() {
 		w.settings.DryRun = true
 		m.unset(needsKey)

@@ -33,6 +33,9 @@ type Group struct {
 	// off (X8). OtherCycles is how many machines besides the Members are being power-cycled.
 	Others      *NodeCount
 	OtherCycles int
+	// Storm says how many machines of the shoot fail at the same time. While too many do, no cycle is requested automatically, and none
+	// begins that was (X21).
+	Storm facts.Storm
 	// AllowNodes says that operators allow requests on Nodes (X11).
 	AllowNodes bool
 	// MaxPerShoot is how many machines of the shoot may be cycled at a time, 0 for any number. With NeedsGrant, no cycle begins

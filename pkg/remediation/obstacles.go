@@ -44,6 +44,8 @@ func (d *decision) obstacle() string {
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot did not answer until a short time ago."
+	case d.to.record.Automatic && d.isStormy():
+		return reasonStorm
 	case d.unwell:
 		return "Too many nodes of the pool in this zone are not ready."
 	case d.nodes == nil:
@@ -66,6 +68,22 @@ func (d *decision) startedAt() time.Time {
 }
 
 const reasonGrant = "The power cycle waits until the extension allows it, because the number of power cycles in the seed is limited."
+
+// reasonStorm is what an automatic cycle waits for while too many machines fail (X21).
+const reasonStorm = "Too many machines of the shoot fail at the same time: no machine is power-cycled automatically until fewer fail."
+
+// stormInterval is when to look again for the end of a storm: the machines of others that recover, or go, tell nobody here.
+const stormInterval = 10 * time.Second
+
+// isStormy says that too many machines of the shoot fail at the same time, and looks again in time (X21).
+func (d *decision) isStormy() bool {
+	if !d.group.Storm.IsOn() {
+		return false
+	}
+	d.wake(d.group.Storm.Next)
+	d.wake(d.now.Add(stormInterval))
+	return true
+}
 
 const reasonUpdate = "The machines of the pool in this zone are being replaced or updated."
 

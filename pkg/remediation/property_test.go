@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -147,6 +148,13 @@ var all = []event{
 	{"other nodes go, or come back", func(w *world, _ *machine, t *rapid.T) {
 		w.Others = &NodeCount{All: w.Others.All, Away: rapid.IntRange(0, w.Others.All).Draw(t, "away")}
 	}},
+	{"a storm begins or ends", func(w *world, _ *machine, _ *rapid.T) {
+		if w.Storm.IsOn() {
+			w.Storm = facts.Storm{}
+		} else {
+			w.Storm = facts.Storm{Failing: 2, Machines: 9, Limit: 1, Next: w.now.Add(24 * time.Hour)}
+		}
+	}},
 	{"hibernates, or wakes up", func(w *world, _ *machine, _ *rapid.T) { w.Replicas = 3 - w.Replicas }},
 	{"the control plane is restored elsewhere", func(w *world, _ *machine, _ *rapid.T) { w.restore() }},
 	{"hosts are away, or back", func(w *world, _ *machine, _ *rapid.T) { w.hostsAway = !w.hostsAway }},
@@ -241,7 +249,7 @@ func (w *world) something(t *rapid.T) {
 // finale lets all faults end, and time pass until nothing is to be done any more.
 func (w *world) finale(t *rapid.T) {
 	w.hostsAway, w.Rollout, w.lags, w.engineAway, w.Forbidden = false, false, false, false, false
-	w.Replicas, w.Others = 3, &NodeCount{All: 9}
+	w.Replicas, w.Others, w.Storm = 3, &NodeCount{All: 9}, facts.Storm{}
 	w.setShootAway(false)
 	for _, m := range w.machines {
 		m.unset(prefix + "forbidden")

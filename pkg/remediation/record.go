@@ -23,6 +23,8 @@ type record struct {
 	// waits for.
 	Requested time.Time `json:"requested,omitzero"`
 	Wait      string    `json:"wait,omitempty"`
+	// Automatic says that the request is ours, and nobody else's (X9, X21).
+	Automatic bool `json:"automatic,omitempty"`
 	// AwaitsGrant says that it waits for nothing but a grant: the extension reads it (X8).
 	AwaitsGrant bool `json:"awaitsGrant,omitempty"`
 	// Began is when the cycle began that is under way, or was last; Since when its phase did.
@@ -167,7 +169,7 @@ func MayPowerOff(machine *machinev1alpha1.Machine) bool {
 // forget returns the state without the cycle that was last.
 func (s state) forget() state {
 	to := state{needs: s.needs, finalizer: s.finalizer, record: record{
-		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Healthy: s.record.Healthy,
+		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Automatic: s.record.Automatic, Healthy: s.record.Healthy,
 	}}
 	if s.phase == v1alpha1.PowerCycleWaiting {
 		to.phase, to.until, to.record.Wait, to.record.AwaitsGrant = s.phase, s.until, s.record.Wait, s.record.AwaitsGrant

@@ -7,6 +7,7 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,6 +117,9 @@ type Environment struct {
 	RefuseEvictions func(ctx context.Context, key, value string) (undo func(ctx context.Context) error, err error)
 	// ShootAway takes the shoot's API server away until the returned function is called. It is optional.
 	ShootAway func() (back func() error, err error)
+	// LimitStorm sets how many machines of the shoot may fail at the same time, and for how long they count when they are back, in the
+	// component configuration, until the returned function is called. It is optional.
+	LimitStorm func(ctx context.Context, maxFailing int32, settlingTime time.Duration) (undo func(ctx context.Context) error, err error)
 	// Hosts are what the machines run on, which are to be in the component configuration, with all that it allows. They are
 	// optional, and need Inject.
 	Hosts *Hosts
@@ -144,6 +148,13 @@ func needsInject(e *Environment) string {
 func needsShootAway(e *Environment) string {
 	if e.ShootAway == nil {
 		return "the shoot's API server cannot be taken away through the APIs alone"
+	}
+	return ""
+}
+
+func needsStormLimits(e *Environment) string {
+	if e.LimitStorm == nil || e.Inject == nil || e.InjectNext == nil {
+		return "the component configuration cannot be changed through the APIs of a seed and a shoot alone"
 	}
 	return ""
 }

@@ -46,6 +46,7 @@ func Rules() []Rule {
 		{"P13", "Requests and auto-preservation preserve a machine no longer than operators allow, however often it is requested. The time counts anew once the machine was healthy and not preserved. An operator's edit of the expiry overrides the limit."},
 		{"P14", "What is written in the shoot is untrusted input: of a Node's text, only valid requests get into objects of the seed."},
 		{"P15", "Where a pool prefers new failures, a machine that fails for a reason that no preserved machine shows gets a place first. If no place is free, it gets the place of an auto-preserved machine: the one that failed last of those that show the same reason."},
+		{"P16", "While more machines of the shoot fail at the same time than operators allow, and for a settling time afterwards, no machine is auto-preserved anew. After that, machines that are still failed get the free places."},
 		{"H1", "A machine is healthy when its node says so, whatever its phase. After an outage of the shoot's API server, everything is as before."},
 		{"H2", "A machine that never joined does not stay forever: when its preservation ends, it is replaced."},
 		{"H3", "A machine that fails without a health deadline is held before machine-controller-manager acts, or is not reported as preserved."},
@@ -99,5 +100,6 @@ func Rules() []Rule {
 		{"X18", "While a host's own controller services the host, deadlines stand still, the machine stays preserved, and nothing is written to the host."},
 		{"X19", "Where no preservation controller runs, the extension releases hosts that are off for too long, and reports them."},
 		{"X20", "Attempts, and the cycles of a day, count for the host, whatever its machine. A lost owner is restored, and errors of the host are reported."},
+		{"X21", "While more machines of the shoot fail at the same time than operators allow, and for a settling time afterwards, no power cycle is requested automatically, and none begins that was. Requests of people are not affected."},
 	}
 }

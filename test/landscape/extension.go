@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 
@@ -27,7 +28,9 @@ const extension = "gardener-extension-machine-preservation"
 // startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
 // the seed calls its webhooks.
 func (l *Landscape) startExtension(ctx context.Context, path string) error {
-	objects, err := renderExtension(l.release, extensionValues(l.options.Hosts))
+	values := extensionValues(l.options.Hosts)
+	maps.Copy(values["config"].(map[string]any), l.config)
+	objects, err := renderExtension(l.release, values)
 	if err != nil {
 		return err
 	}
@@ -83,6 +86,16 @@ func (l *Landscape) startExtension(ctx context.Context, path string) error {
 		return webhooksRegistered(ctx, c)
 	})
 	return l.superviseStarted(l.extension, err)
+}
+
+// Reconfigure starts the extension again with some fields of its component configuration, as operators do, until it is called with
+// others. What follows from them for the shoots that there are is up to the extension.
+func (l *Landscape) Reconfigure(ctx context.Context, config map[string]any) error {
+	if err := l.extension.Stop(ctx); err != nil {
+		return err
+	}
+	l.config = config
+	return l.startExtension(ctx, (*l.binaries.Load())[extension])
 }
 
 // renderExtension returns the objects of the extension's chart in an earlier version, of this one if there is none.

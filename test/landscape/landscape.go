@@ -97,7 +97,9 @@ type Landscape struct {
 	// extension is the process of the extension, and release the earlier version of it, if it is one.
 	extension *process.Process
 	release   *binaries.Release
-	failed    chan error
+	// config are the fields of the component configuration that Reconfigure has set.
+	config map[string]any
+	failed chan error
 	// abortStart ends a start that is under way.
 	abortStart context.CancelFunc
 

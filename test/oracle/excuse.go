@@ -60,6 +60,8 @@ const (
 	Unheld Kind = "taken for Running by MCM 0.61 (H1)"
 	// Touched is what was done to a machine, or its node: it is not yet as it is to be.
 	Touched Kind = "something was done to it"
+	// Storm is that there may be too many machines that fail at the same time: the share preserves none then (P16).
+	Storm Kind = "too many machines fail (P16)"
 	// PlaceFreed is a place within the share that was given back, which may count as taken for a moment (T8).
 	PlaceFreed Kind = "a place was given back (T8)"
 	// Slow is an update that goes on, a deleted machine that stays, or a drain that is held up (P3), and Replaced a machine that is gone (T6):

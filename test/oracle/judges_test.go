@@ -25,6 +25,9 @@ var (
 
 func ago(d time.Duration) time.Time { return now.Add(-d) }
 
+// failing is a machine that has failed for so many minutes.
+func failing(minutes int) Failing { return Failing{From: ago(time.Duration(minutes) * time.Minute)} }
+
 // excuse is one that was over some time ago.
 func excuse(kind Kind, d time.Duration) (e Excuses) {
 	e.Add(At(ago(d), kind))
@@ -165,6 +168,32 @@ var _ = Describe("judges", func() {
 		Entry("while the shoot is away", time.Hour, goesOn(ShootAway), ""),
 		Entry("right after the sidecar was killed", time.Hour, excuse(Killed, 45*time.Second), ""),
 		Entry("some time after that", time.Hour, excuse(Killed, 46*time.Second), "P10"),
+	)
+
+	DescribeTable("P16, X21: how many machines fail at the same time", func(l Limits, machines int, certain, possible bool, failing ...Failing) {
+		l.Settling, l.Together = 10*time.Minute, 10*time.Minute
+		actual, maybe := l.Exceeded(failing, machines, now, time.Minute)
+		Expect([]bool{actual, maybe}).To(Equal([]bool{certain, possible}))
+	},
+		Entry("without a limit", Limits{}, 3, false, false, failing(5), failing(5), failing(5)),
+		Entry("as many as may", Limits{Number: 2}, 9, false, false, failing(5), failing(5)),
+		Entry("more than may", Limits{Number: 1}, 9, true, true, failing(5), failing(5)),
+		Entry("more than a part of them, rounded up", Limits{Percent: 30}, 4, true, true, failing(5), failing(5), failing(5)),
+		Entry("as many as that part", Limits{Percent: 30}, 4, false, false, failing(5), failing(5)),
+		Entry("the lower of both limits", Limits{Number: 3, Percent: 30}, 4, true, true, failing(5), failing(5), failing(5)),
+		Entry("one after the other", Limits{Number: 1}, 9, false, true, failing(5), failing(15)),
+		Entry("one that is healthy again", Limits{Number: 1}, 9, true, true, failing(5), Failing{ago(5 * time.Minute), ago(4 * time.Minute)}),
+		Entry("one that is healthy again for about the settling time", Limits{Number: 1}, 9, false, true, failing(5), Failing{ago(12 * time.Minute), ago(10 * time.Minute)}),
+		Entry("one that is healthy again for longer", Limits{Number: 1}, 9, false, false, failing(5), Failing{ago(12 * time.Minute), ago(11 * time.Minute)}),
+	)
+
+	DescribeTable("P16, X21: what begins automatically", func(since time.Time, excuses Excuses, rule string) {
+		beBlamed(world.BegunInStorm("P16", "begins to be auto-preserved", since, now, excuses), rule)
+	},
+		Entry("while there is no storm", time.Time{}, nil, ""),
+		Entry("while there is one", ago(time.Minute), nil, "P16"),
+		Entry("while there is one that nobody can have seen", ago(time.Second), nil, ""),
+		Entry("while nobody can see nodes", ago(time.Minute), goesOn(Blind), ""),
 	)
 
 	DescribeTable("X1: a node that is made safe", func(host *Host, rule string) {

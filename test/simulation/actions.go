@@ -49,6 +49,33 @@ func (a Blink) do(w *World) {
 	}
 }
 
+// ZoneOutage has the kubelets of some machines fall silent for some time, of which the last ones do not come back.
+type ZoneOutage struct {
+	Machines, Lost int
+	For            time.Duration
+}
+
+// String implements fmt.Stringer.
+func (a ZoneOutage) String() string {
+	return fmt.Sprintf("the zone of %d machines is away for %s, and %d do not come back", a.Machines, a.For, a.Lost)
+}
+
+func (a ZoneOutage) do(w *World) {
+	var names []string
+	for number := range a.Machines {
+		if name := w.machine(number); name != "" && !slices.Contains(names, name) {
+			w.oracle.disturbMachine(name, 0)
+			w.cloud.Set(name, Dead)
+			names = append(names, name)
+		}
+	}
+	time.AfterFunc(a.For, func() {
+		for _, name := range names[:max(0, len(names)-a.Lost)] {
+			w.cloud.Set(name, Healthy)
+		}
+	})
+}
+
 // Vanish removes a machine's VM in the cloud.
 type Vanish struct{ Machine int }
 

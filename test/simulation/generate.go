@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Histories makes histories of a seed, without the sidecar if alone.
@@ -22,6 +24,13 @@ func Histories(alone bool) *rapid.Generator[History] {
 		}
 		h.PrefersNew = !alone && rapid.Bool().Draw(t, "prefersNew")
 		h.ShowsDrains = !alone && rapid.Bool().Draw(t, "showsDrains")
+		if !alone && rapid.Bool().Draw(t, "storm") {
+			h.Storm = facts.StormLimits{
+				MaxFailing:        rapid.SampledFrom([]int32{1, 2, 0}).Draw(t, "maxFailing"),
+				MaxFailingPercent: rapid.SampledFrom([]int32{0, 30, 50}).Draw(t, "maxFailingPercent"),
+				SettlingTime:      rapid.SampledFrom([]time.Duration{5 * time.Minute, 10 * time.Minute, 30 * time.Minute}).Draw(t, "settlingTime"),
+			}
+		}
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {
@@ -65,6 +74,12 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
 			draw(func(t *rapid.T) Action {
 				return Blink{Break{machine.Draw(t, "machine"), Dead}, healthTimeout + grace + seconds(-40, 20).Draw(t, "off by")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return ZoneOutage{rapid.IntRange(2, 4).Draw(t, "machines"), rapid.IntRange(0, 2).Draw(t, "lost"), rapid.OneOf(minutes(2, 60), due).Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return ZoneOutage{rapid.IntRange(2, 4).Draw(t, "machines"), rapid.IntRange(0, 2).Draw(t, "lost"), minutes(8, 14).Draw(t, "for")}
 			}),
 			draw(func(t *rapid.T) Action { return Cling{machine.Draw(t, "machine"), minutes(30, 480).Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 const (
@@ -37,6 +38,8 @@ type History struct {
 	PrefersNew bool
 	// ShowsDrains says that nodes show all drains in conditions of Kubernetes (D13).
 	ShowsDrains bool
+	// Storm says when too many machines fail at the same time (P16, X21).
+	Storm facts.StormLimits
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -67,6 +70,9 @@ func (h History) String() string {
 	}
 	if h.ShowsDrains {
 		b.WriteString(", drains are shown")
+	}
+	if s := h.Storm; s.Enabled() {
+		fmt.Fprintf(&b, ", a storm is more than %d or %d%% that fail, and settles in %s", s.MaxFailing, s.MaxFailingPercent, s.SettlingTime)
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")

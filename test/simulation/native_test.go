@@ -53,7 +53,7 @@ func TestEnable(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				sidecar := w.processes[sidecarName]
 				sidecar.Kill() // it has done nothing
-				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, never, false) }
+				sidecar.run = func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, History{Longest: never}) }
 				broken := []string{w.machine(0), w.machine(1)}
 				for _, name := range broken {
 					w.cloud.Set(name, Dead)

@@ -47,7 +47,10 @@ type oracle struct {
 	// prefersNew says that what fails for a new reason is kept rather than others (P15).
 	prefersNew bool
 	// shows says that nodes are to show all drains (D13).
-	shows    bool
+	shows bool
+	// storm says when too many machines fail at the same time, and stormy since when there are for certain; zero if there are not (P16).
+	storm    rules.Limits
+	stormy   time.Time
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -91,6 +94,10 @@ func newOracle(h History) *oracle {
 		shows: h.ShowsDrains,
 		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
+		storm: rules.Limits{
+			Number: int(h.Storm.MaxFailing), Percent: int(h.Storm.MaxFailingPercent),
+			Settling: h.Storm.SettlingTime, Together: max(h.Storm.SettlingTime, healthTimeout),
+		},
 		operators: operators{least: h.Timeout, most: h.Timeout},
 	}
 }
@@ -284,6 +291,7 @@ func (o *oracle) look() {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	now := time.Now()
+	o.countFailing()
 	o.lookAtOutranked()
 	o.lookAtReplacements()
 	o.lookAtMaintenances()

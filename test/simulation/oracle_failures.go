@@ -74,7 +74,7 @@ func (o *oracle) lookAtUnkept(name string, s *subject) {
 		s.asked || !s.record.Released.IsZero() || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone {
 		return
 	}
-	if taken := o.takenBeside(s); len(taken) < o.share {
+	if taken := o.takenBeside(s); len(taken) < o.share && o.since(rules.Storm) > soon {
 		o.blame("T5", "%s has failed, the share of %d has room beside %q, and it is not kept", name, o.share, taken)
 	}
 }

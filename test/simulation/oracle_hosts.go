@@ -115,6 +115,11 @@ func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.M
 	if was.IsCycled() || !s.record.IsCycled() {
 		return
 	}
+	if !s.worked { // nobody has asked for it
+		o.seen["automatic cycle"]++
+		o.countFailing()
+		o.judge(name, o.world.BegunInStorm("X21", "is power-cycled automatically", o.stormy, time.Now(), o.Excuses, s.Excuses))
+	}
 	for other, t := range o.machines {
 		if other != name && t.machine != nil && t.record.IsCycled() {
 			o.blame("X8", "a power cycle of %s begins while %s has one", name, other)

@@ -41,8 +41,9 @@ type subject struct {
 	kept, maintained count
 	failure          failure
 	excuses
-	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
+	// unhealthy is since when the node cannot be healthy (H1); zero if it can. From when until when it was before is in lately.
 	unhealthy time.Time
+	lately    rules.Failing
 	// changed is when it last took another course.
 	changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
@@ -121,6 +122,7 @@ func (o *oracle) observeMachine(change *Change) {
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
 		o.checkOwnWrite(change.name, s, before, was)
+		o.checkStorm(change.name, s, was)
 		if s.machine.DeletionTimestamp == nil {
 			o.recount(change.name)
 			o.checkCounts(change.name, s, before)
@@ -263,7 +265,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		_, v := o.world.Ended(end, o.Excuses, s.But(rules.Withdrawn))
 		o.judge(change.name, v)
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon && o.since(rules.Fault) > healthTimeout+calm:
+		len(o.places(false)) < o.share && o.since(rules.PlaceFreed, rules.Storm) > soon && o.since(rules.Fault) > healthTimeout+calm:
 		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
 	}
 }
@@ -299,6 +301,9 @@ func (o *oracle) observeNode(change *Change) {
 	s.cycled.settle(healthy)
 	if healthy != s.unhealthy.IsZero() {
 		s.changed = time.Now()
+	}
+	if healthy && !s.unhealthy.IsZero() {
+		s.lately = rules.Failing{From: s.unhealthy, Until: time.Now()}
 	}
 	s.unhealthy, s.expired = rules.Since(s.unhealthy, !healthy, time.Now()), s.expired && !healthy
 	if change.By == sidecarName {
@@ -360,8 +365,11 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 
 // isCreated says that the machine is still being created, and nobody keeps it: MCM replaces no other one meanwhile.
 func (s *subject) isCreated() bool {
-	return s.machine != nil && !s.record.Kept && slices.Contains([]machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}, s.machine.Status.CurrentStatus.Phase)
+	return s.machine != nil && !s.record.Kept && slices.Contains(beingCreated, s.machine.Status.CurrentStatus.Phase)
 }
+
+// beingCreated are the phases of machines that are still being created.
+var beingCreated = []machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}
 
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {

@@ -23,17 +23,18 @@ import (
 const old = mcm.Generation == "0.61"
 
 // runSidecar is the process of this project, as its command puts it together, but for leader election, which would be most of
-// what happens. Nobody keeps a machine for longer than longest. Nodes show all drains, or only those of maintenances (D13).
-func runSidecar(ctx context.Context, life *Life, longest time.Duration, showsDrains bool) error {
+// what happens. It has the settings of a history.
+func runSidecar(ctx context.Context, life *Life, h History) error {
 	opts := &app.Options{
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
-		MaxPreserveTimeout: longest,
+		MaxPreserveTimeout: h.longest(),
 		Timeouts:           facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     facts.DefaultNodeConditions,
-		DrainConditions:    showsDrains,
+		DrainConditions:    h.ShowsDrains,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
+		Storm:              h.Storm,
 		Failures:           true,
 		MetricsBindAddress: "0",
 	}

@@ -83,7 +83,9 @@ func newWorld(h History) *World {
 		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
 	})
 	run := func(ctx context.Context, life *Life) error {
-		return runSidecar(ctx, life, h.longest(), w.oracle.showsDrains())
+		h := h
+		h.ShowsDrains = w.oracle.showsDrains()
+		return runSidecar(ctx, life, h)
 	}
 	if h.Alone {
 		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }

@@ -38,6 +38,7 @@ type Options struct {
 	MaxPreserveTimeout     time.Duration
 	Timeouts               facts.Timeouts
 	NodeConditions         []string
+	Storm                  facts.StormLimits
 	DrainStrategies        DrainStrategies
 	DrainConditions        bool
 	NodeMaintenance        NodeMaintenance
@@ -100,6 +101,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "Time after which machine-controller-manager marks a machine that has not joined Failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
 	fs.StringSliceVar(&o.NodeConditions, "node-conditions", facts.DefaultNodeConditions, "Comma-separated types of the node conditions that make a machine unhealthy for machine-controller-manager.")
+	fs.Int32Var(&o.Storm.MaxFailing, "storm-max-failing", 0, "Largest number of machines that may fail at the same time before no machine is auto-preserved or power-cycled automatically. 0 means no limit.")
+	fs.Int32Var(&o.Storm.MaxFailingPercent, "storm-max-failing-percent", 0, "The same limit as a percentage of the machines that have a Node, rounded up. The lower limit applies. 0 means no limit.")
+	fs.DurationVar(&o.Storm.SettlingTime, "storm-settling-time", v1alpha1.DefaultStormSettlingTime, "Time for which a machine still counts as failing after its Node has become Ready again.")
 	fs.BoolVar(&o.DrainStrategies.Enabled, "drain-strategies", false, "Whether drain strategies apply to nodes that machine-controller-manager drains because of an update.")
 	fs.BoolVar(&o.DrainStrategies.Strategies.Disabled, "drain-strategies-disabled", false, "Whether drain strategies leave all pods alone and only report drains that fail.")
 	fs.DurationVar(&o.DrainStrategies.Strategies.Timeout, "drain-strategies-timeout", 45*time.Minute, "Time that a node has to drain before drain strategies act.")
@@ -175,6 +179,12 @@ func (o *Options) Validate() error {
 	if o.PowerCycle.MaxPerShoot < 0 {
 		errs = append(errs, fmt.Errorf("--power-cycle-max-per-shoot=%d must not be negative", o.PowerCycle.MaxPerShoot))
 	}
+	if o.Storm.MaxFailing < 0 {
+		errs = append(errs, fmt.Errorf("--storm-max-failing=%d must not be negative", o.Storm.MaxFailing))
+	}
+	if o.Storm.MaxFailingPercent < 0 || o.Storm.MaxFailingPercent > 100 {
+		errs = append(errs, fmt.Errorf("--storm-max-failing-percent=%d must be between 0 and 100", o.Storm.MaxFailingPercent))
+	}
 	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
 		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))
 	}
@@ -188,6 +198,7 @@ func (o *Options) Validate() error {
 		{"machine-health-timeout", o.Timeouts.Health},
 		{"machine-creation-timeout", o.Timeouts.Creation},
 		{"machine-drain-timeout", o.Timeouts.Drain},
+		{"storm-settling-time", o.Storm.SettlingTime},
 		{"drain-strategies-timeout", o.DrainStrategies.Strategies.Timeout},
 		{"expected-drain-time", o.DrainStrategies.Strategies.ExpectedDrainTime},
 		{"node-maintenance-max-hold-time", o.NodeMaintenance.MaxHoldTime},

@@ -40,6 +40,7 @@ var _ = Describe("Options", func() {
 			MaxPreserveTimeout: 336 * time.Hour,
 			Timeouts:           facts.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 			NodeConditions:     []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"},
+			Storm:              facts.StormLimits{SettlingTime: 10 * time.Minute},
 			DrainStrategies: DrainStrategies{
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
 			},
@@ -58,6 +59,12 @@ var _ = Describe("Options", func() {
 	It("M17: should take maintenances from the namespaces that the flags say", func() {
 		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-max-overtime=0s", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
 			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))
+	})
+
+	It("P16, X21: should count failures that come at once only if the flags say so", func() {
+		Expect(parse(valid...).Storm.Enabled()).To(BeFalse())
+		Expect(parse(append(valid, "--storm-max-failing=3", "--storm-max-failing-percent=30", "--storm-settling-time=5m")...).Storm).
+			To(Equal(facts.StormLimits{MaxFailing: 3, MaxFailingPercent: 30, SettlingTime: 5 * time.Minute}))
 	})
 
 	It("should store evidence only if the flags say so", func() {
@@ -112,6 +119,8 @@ var _ = Describe("Options", func() {
 			`--host-kind: there is no driver for hosts of kind "Toaster", valid are ["BareMetalHost" "ServerClaim"]`),
 		Entry("hosts that know no seed", []string{"--power-cycle", "--host-kind=BareMetalHost"}, "--seed-name must be set"),
 		Entry("X8: less than no machines of a shoot", []string{"--power-cycle-max-per-shoot=-1"}, "--power-cycle-max-per-shoot=-1 must not be negative"),
+		Entry("P16: limits of a storm that are none", []string{"--storm-max-failing=-1", "--storm-max-failing-percent=101", "--storm-settling-time=0"},
+			"--storm-max-failing=-1 must not be negative", "--storm-max-failing-percent=101 must be between 0 and 100", "--storm-settling-time=0s must be greater than 0"),
 		Entry("X18: no time for hosts that are being serviced", []string{"--power-cycle-max-servicing=0"}, "--power-cycle-max-servicing=0s must be greater than 0"),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),

@@ -80,6 +80,9 @@ func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *ap
 // ownFlags are those that come from the extension's own configuration.
 var ownFlags = []string{
 	preservationcontroller.FlagMaxMachinePreserveTimeout,
+	preservationcontroller.FlagStormMaxFailing,
+	preservationcontroller.FlagStormMaxFailingPercent,
+	preservationcontroller.FlagStormSettlingTime,
 	preservationcontroller.FlagNodeMaintenanceMaxOvertime,
 	preservationcontroller.FlagPowerCycleShootRequests,
 	preservationcontroller.FlagPowerCycleMaxPerShoot,

@@ -97,6 +97,9 @@ var _ = Describe("#Compare", func() {
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("X18: for how long hosts are serviced", func() { container.Args = append(container.Args, "--power-cycle-max-servicing=1h0m0s") },
 			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("P16: when too many machines fail at the same time", func() {
+			container.Args = append(container.Args, "--storm-max-failing=3", "--storm-max-failing-percent=30", "--storm-settling-time=10m0s")
+		}, be(Outdated, HavePrefix("its arguments are"))),
 		Entry("power cycles", func() { container.Args = append(container.Args, "--power-cycle") }, be(Broken, HavePrefix("its arguments are"))),
 		Entry("a flag", func() { container.Args = []string{"--holder=preserve-expiry"} },
 			be(Broken, Equal(`its arguments are "--holder=preserve-expiry" instead of "--namespace= --control-kubeconfig=inClusterConfig `+

@@ -29,6 +29,12 @@ const (
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
 
+	// FlagStormMaxFailing and FlagStormMaxFailingPercent are the flags with how many machines of the shoot may fail at the same time, and
+	// FlagStormSettlingTime is the one with the delay afterwards. They come from the extension's own configuration.
+	FlagStormMaxFailing        = "--storm-max-failing"
+	FlagStormMaxFailingPercent = FlagStormMaxFailing + "-percent"
+	FlagStormSettlingTime      = "--storm-settling-time"
+
 	// FlagNodeMaintenance is the flag with which the container takes care of NodeMaintenances.
 	FlagNodeMaintenance = "--node-maintenance"
 	// FlagNodeMaintenanceMaxOvertime is the flag with the overtime of NodeMaintenances. It comes from the extension's own
@@ -74,6 +80,8 @@ type ContainerValues struct {
 	Holder string
 	// MaxMachinePreserveTimeout is the longest time for which a machine is preserved (P13).
 	MaxMachinePreserveTimeout time.Duration
+	// Storm says when too many machines of the shoot fail at the same time, valid and with its defaults, nil for never.
+	Storm *configv1alpha1.Storm
 	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
 	// there and here.
 	ProviderFlags []string
@@ -103,6 +111,7 @@ func Container(values ContainerValues) corev1.Container {
 		"--holder=" + values.Holder,
 		FlagMaxMachinePreserveTimeout + "=" + values.MaxMachinePreserveTimeout.String(),
 	}
+	args = append(args, stormFlags(values.Storm)...)
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	if values.DrainConditions {
@@ -151,6 +160,20 @@ func Container(values ContainerValues) corev1.Container {
 		},
 		VolumeMounts: mounts,
 	}
+}
+
+func stormFlags(storm *configv1alpha1.Storm) []string {
+	if storm == nil {
+		return nil
+	}
+	var flags []string
+	if storm.MaxFailing != nil {
+		flags = append(flags, fmt.Sprintf("%s=%d", FlagStormMaxFailing, *storm.MaxFailing))
+	}
+	if storm.MaxFailingPercent != nil {
+		flags = append(flags, fmt.Sprintf("%s=%d", FlagStormMaxFailingPercent, *storm.MaxFailingPercent))
+	}
+	return append(flags, FlagStormSettlingTime+"="+storm.SettlingTime.Duration.String())
 }
 
 func drainFlags(strategies *preservation.DrainStrategies) []string {

@@ -37,6 +37,8 @@ var metrics = []string{
 	"machine_preservation_machines",
 	"machine_preservation_share",
 	"machine_preservation_share_used",
+	"machine_preservation_storm",
+	"machine_preservation_machines_failing",
 	"machine_preservation_expiry_timestamp_seconds",
 	"machine_preservation_since_timestamp_seconds",
 	"machine_preservation_drains",

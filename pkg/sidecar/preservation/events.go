@@ -49,7 +49,7 @@ func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 // notice is what one Event tells about a machine. It is told once for as long as it is true.
 type notice struct {
 	uid          types.UID
-	reason, note string
+	reason, what string
 }
 
 // notify tells people what explains a machine without changing it: a request that is not valid (R3, R5), a failed machine without a
@@ -59,13 +59,13 @@ func (r *Reconciler) notify(m *backlog, pool string, decisions []preservation.De
 
 	for i := range decisions {
 		d := &decisions[i]
-		first := func(reason, note string) bool {
-			n := notice{d.Machine.UID, reason, note}
+		first := func(reason, what string) bool {
+			n := notice{d.Machine.UID, reason, what}
 			notices.Insert(n)
 			return !m.notices.Has(n)
 		}
 		if d.Verdict == preservation.Refused || d.Verdict == preservation.Ignored {
-			if reason, note := d.Event(); first(reason, note) {
+			if reason, note := d.Event(); first(reason, string(d.Verdict)+d.Why.ID) { // the note may have numbers that change
 				if d.Verdict == preservation.Refused {
 					refusals.WithLabelValues(pool).Inc()
 				}

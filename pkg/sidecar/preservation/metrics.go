@@ -64,6 +64,17 @@ var (
 	since    = newGauge("since_timestamp_seconds", "When the preservation of a machine began, in seconds since 1970.", "machine")
 	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
 
+	storm = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "storm",
+		Help:      "1 while more machines of the shoot fail at the same time than operators allow, else 0.",
+	}, nil)
+	failing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "machines_failing",
+		Help:      "Machines of the shoot that fail at the same time.",
+	}, nil)
+
 	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, since, drains}
 )
 
@@ -73,7 +84,7 @@ func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 }
 
 func init() {
-	metrics.Registry.MustRegister(transitions, refusals, holdLead, errorsTotal)
+	metrics.Registry.MustRegister(transitions, refusals, holdLead, errorsTotal, storm, failing)
 	for _, gauge := range gauges {
 		metrics.Registry.MustRegister(gauge)
 	}
@@ -136,6 +147,16 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 	for _, cause := range causes {
 		holdLead.WithLabelValues(pool, cause)
 	}
+}
+
+// observeStorm replaces the gauges of the shoot.
+func observeStorm(s facts.Storm) {
+	value := 0.0
+	if s.IsOn() {
+		value = 1
+	}
+	storm.WithLabelValues().Set(value)
+	failing.WithLabelValues().Set(float64(s.Failing))
 }
 
 // forget drops the gauges of one MachineDeployment.

@@ -32,6 +32,9 @@ import (
 const (
 	// nodesInterval is when to look again at what waits for the nodes to be known: one that is gone tells nobody.
 	nodesInterval = 10 * time.Second
+	// stormInterval is when to count again while a machine waits for the end of a storm: the machines of other MachineDeployments that
+	// recover, or go, tell nobody here (P16).
+	stormInterval = 10 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
 )
@@ -53,6 +56,8 @@ type Reconciler struct {
 	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
 	// beside Ready (H1).
 	NodeConditions []string
+	// Storm says when too many machines of the shoot fail at the same time (P16). End does without.
+	Storm facts.StormLimits
 	// Maintenance says how maintenances of nodes preserve machines. End does without.
 	Maintenance preservation.MaintenanceOptions
 	// Remediation says how power cycles of hosts preserve machines. End does without.
@@ -134,10 +139,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		_ = panics.Catch(ctx, func() error { ledger.Observe(deployment, decisions, now); return nil })
 	}
 	observe(deployment, group, ended, now)
+	if r.Storm.Enabled() {
+		observeStorm(group.Storm)
+	}
 
 	next := pace.Earliest(backlog.retry(), nextOf(decisions))
 	if waits {
 		next = pace.Earliest(next, now.Add(nodesInterval))
+	}
+	next = pace.Earliest(next, group.Storm.Next)
+	if slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.WaitsForStorm() }) {
+		next = pace.Earliest(next, now.Add(stormInterval))
 	}
 	return reconcile.Result{RequeueAfter: pace.Until(next, r.Clock.Now())}, nil
 }
@@ -171,6 +183,9 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 		err = r.readNodes(ctx, group.Members)
 	}
 	now := r.Clock.Now()
+	if err == nil && r.Storm.Enabled() {
+		group.Storm, err = r.storm(ctx, deployment.Namespace, now)
+	}
 	if err != nil {
 		return group, nil, now, err
 	}
@@ -182,6 +197,22 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 		}
 	}
 	return group, preservation.Decide(claimed, now), now, nil
+}
+
+// storm counts the machines of the shoot that fail, by what the caches have (P16).
+func (r *Reconciler) storm(ctx context.Context, namespace string, now time.Time) (facts.Storm, error) {
+	machines := &machinev1alpha1.MachineList{}
+	if err := r.Source.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return facts.Storm{}, fmt.Errorf("failed to list the machines: %w", err)
+	}
+	members := make([]facts.Member, len(machines.Items))
+	for i := range machines.Items {
+		members[i] = facts.Member{Machine: &machines.Items[i], NodeUnknown: machines.Items[i].Labels[machinev1alpha1.NodeLabelKey] != ""}
+	}
+	if err := r.readNodes(ctx, members); err != nil {
+		return facts.Storm{}, err
+	}
+	return facts.StormOf(members, preservation.FailedSince, r.Storm, r.Timeouts, r.NodeConditions, now), nil
 }
 
 func anyMachine(*machinev1alpha1.Machine) bool { return true }

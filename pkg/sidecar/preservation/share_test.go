@@ -7,15 +7,18 @@ package preservation_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -205,6 +208,63 @@ var _ = Describe("Share", func() {
 				}
 				_, _ = e.reconcile(ctx)
 				Expect(e.held(ctx)).To(ConsistOf("z"))
+			})
+
+			It("P16: should serve nobody while too many machines of the shoot fail, say so once, and look again until it is over", func(ctx SpecContext) {
+				other := Deployment("other", Share("1"))
+				otherSet := Set("other-set", other)
+				silentSince := func(t time.Time) NodeOption {
+					return func(n *corev1.Node) {
+						NotReady(n)
+						n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(t)
+					}
+				}
+				e := newEnvironment(holder, deployment, set, other, otherSet,
+					failed("a", 0), Node("a", silentSince(now.Add(-11*time.Minute))),
+					Machine("b", Of(otherSet), failing(now)), Node("b", silentSince(now.Add(-11*time.Minute))))
+				e.Storm = facts.StormLimits{MaxFailing: 1, SettlingTime: 10 * time.Minute}
+				result := e.settle(ctx)
+				Expect(result.RequeueAfter).To(BeNumerically("<=", 10*time.Second))
+				Expect(e.held(ctx)).To(BeEmpty())
+				Expect(e.api.written()).To(BeEmpty())
+				Expect(e.recorder.take()).To(ConsistOf(
+					HavePrefix("Machine/a Normal MachinePreservationRefused: Machine failed and is not preserved for now because Storm: 2 of 2, and at most 1 may."),
+					HavePrefix("Node/a Normal MachinePreservationRefused: ")))
+				Expect(metric("storm")).To(Equal(map[string]float64{"": 1}))
+				Expect(metric("machines_failing")).To(Equal(map[string]float64{"": 2}))
+
+				Expect(e.seed.Create(ctx, Machine("c", Of(otherSet), failing(now)))).To(Succeed()) // another number is no news
+				e.pass(10 * time.Second)
+				e.settle(ctx)
+				Expect(e.recorder.take()).To(BeEmpty())
+				Expect(e.seed.Delete(ctx, e.machine(ctx, "c"))).To(Succeed())
+
+				e.heal(ctx, "b")
+				e.editNodeStatus(ctx, "b", func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(e.now()) })
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(BeEmpty())
+				e.pass(10 * time.Minute)
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(ConsistOf("a"))
+				Expect(metric("storm")).To(Equal(map[string]float64{"": 0}))
+			})
+
+			It("P16: should read nothing of other MachineDeployments where nobody counts", func(ctx SpecContext) {
+				other := Deployment("other", Share("1"))
+				otherSet := Set("other-set", other)
+				e := newEnvironment(holder, deployment, set, other, otherSet, Machine("a", Of(set)), Node("a"), Machine("b", Of(otherSet)), Node("b"))
+				var read atomic.Int32
+				e.api.readNode = func(name string) error {
+					if name == "b" {
+						read.Add(1)
+					}
+					return nil
+				}
+				e.settle(ctx)
+				Expect(read.Load()).To(BeZero())
+				e.Storm = facts.StormLimits{MaxFailing: 1, SettlingTime: 10 * time.Minute}
+				e.settle(ctx)
+				Expect(read.Load()).To(BeNumerically(">", 0))
 			})
 
 			It("P1: should not read from the API server when nothing is to be auto-preserved", func(ctx SpecContext) {

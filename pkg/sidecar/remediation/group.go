@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -103,7 +105,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		}
 		listing, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
-		if group.Others, group.OtherCycles, err = others(listing, req.Namespace, from, group); err != nil {
+		if err = r.count(listing, req.Namespace, from, group); err != nil {
 			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", brief.CutError(err).Error())
 		}
 	}
@@ -117,8 +119,9 @@ type readers struct {
 	limit int64
 }
 
-// others counts the nodes of the shoot that are not those of the group's members, and the other machines that are being power-cycled (X8).
-func others(ctx context.Context, namespace string, from readers, group *remediation.Group) (nodes *remediation.NodeCount, cycles int, err error) {
+// count completes the group with the nodes of the shoot that are not those of its members, with how many other machines are being
+// power-cycled (X8), and with how many machines fail (X21).
+func (r *Reconciler) count(ctx context.Context, namespace string, from readers, group *remediation.Group) error {
 	known, ours := sets.New[string](), sets.New[types.UID]()
 	for _, member := range group.Members {
 		if ours.Insert(member.Machine.UID); member.Node != nil {
@@ -127,34 +130,50 @@ func others(ctx context.Context, namespace string, from readers, group *remediat
 	}
 	list := &machinev1alpha1.MachineList{}
 	if err := from.seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return nil, 0, fmt.Errorf("failed to list the machines: %w", err)
+		return fmt.Errorf("failed to list the machines: %w", err)
 	}
 	machines := map[string]*machinev1alpha1.Machine{}
 	for i := range list.Items {
 		machine := &list.Items[i]
 		if remediation.UnderWay(machine) && !ours.Has(machine.UID) {
-			cycles++
+			group.OtherCycles++
 		}
 		// A new machine may have the node name of an old machine that is still being deleted.
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; remediation.IsUnwatched(machines[name]) || remediation.UnderWay(machine) {
 			machines[name] = machine
 		}
 	}
-	nodes = &remediation.NodeCount{}
+	count, nodes := &remediation.NodeCount{}, map[string]*corev1.Node{}
 	for next := ""; ; {
 		page := &corev1.NodeList{}
 		if err := from.shoot.List(ctx, page, client.Limit(from.limit), client.Continue(next)); err != nil {
-			return nil, cycles, fmt.Errorf("failed to list the nodes: %w", err)
+			return fmt.Errorf("failed to list the nodes: %w", err)
 		}
 		for i := range page.Items {
-			if node := &page.Items[i]; !known.Has(node.Name) {
-				nodes.Add(node, machines[node.Name], group.NodeConditions)
+			node := &page.Items[i]
+			if !known.Has(node.Name) {
+				count.Add(node, machines[node.Name], group.NodeConditions)
+			}
+			if r.Storm.Enabled() {
+				nodes[node.Name] = &corev1.Node{ // all of them at a time, and no more than is counted by
+					ObjectMeta: metav1.ObjectMeta{Name: node.Name, CreationTimestamp: node.CreationTimestamp, Annotations: node.Annotations},
+					Status:     corev1.NodeStatus{Conditions: node.Status.Conditions},
+				}
 			}
 		}
 		if next = page.Continue; next == "" || from.limit == 0 { // a cache does not page, and always says that there are more
-			return nodes, cycles, nil
+			break
 		}
 	}
+	group.Others = count
+	if r.Storm.Enabled() {
+		members := make([]facts.Member, len(list.Items))
+		for i := range list.Items {
+			members[i] = facts.Member{Machine: &list.Items[i], Node: nodes[list.Items[i].Labels[machinev1alpha1.NodeLabelKey]]}
+		}
+		group.Storm = facts.StormOf(members, preservation.FailedSince, r.Storm, r.Timeouts, r.NodeConditions, r.Clock.Now())
+	}
+	return nil
 }
 
 // machines returns the machines of a MachineDeployment, and completes the group with what is known of the MachineDeployment.

@@ -51,6 +51,8 @@ type Reconciler struct {
 	// (X8).
 	MaxPerShoot int32
 	NeedsGrant  bool
+	// Storm says when too many machines of the shoot fail at the same time (X21).
+	Storm facts.StormLimits
 	// MaxServicing is for how long the machine of a host that is being serviced is preserved (X18).
 	MaxServicing time.Duration
 	// QuietTime is for how long a healthy machine has no request before one is believed to be for a healthy machine, remediation's

@@ -17,12 +17,15 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
@@ -270,6 +273,45 @@ var _ = Describe("Reconciler", func() {
 		})
 		e.settle(ctx)
 		Expect(e.host(ctx, "m")).To(beReleased())
+	})
+
+	It("X21: should begin no cycle of its own while too many machines of the shoot fail, and begin it when it is over", func(ctx SpecContext) {
+		e := newEnvironment("m", "", "x", "y", "z")
+		e.Storm = facts.StormLimits{MaxFailing: 1, SettlingTime: 10 * time.Minute}
+		d := &machinev1alpha1.MachineDeployment{}
+		Expect(e.c.Get(ctx, request1.NamespacedName, d)).To(Succeed())
+		e.edit(ctx, d, func() { d.Annotations[settings] = `{"automatic":true}` })
+		e.hang(ctx, "m")
+		e.hang(ctx, "x")
+		e.pass(10 * time.Minute)
+		m := e.machine(ctx, "m")
+		since := e.clock.Now().Add(-10 * time.Minute).Format(time.RFC3339)
+		e.edit(ctx, m, func() {
+			builder.Preserved("Failed:Preserved", "auto", e.clock.Now().Add(72*time.Hour))(m)
+			m.Annotations[v1alpha1.AnnotationFailedSince] = since
+		})
+		look := func() (again time.Duration) {
+			GinkgoHelper()
+			for range 5 { // it is preserved without that
+				result, err := e.Reconciler.Reconcile(ctx, request1)
+				Expect(err).NotTo(HaveOccurred())
+				again = result.RequeueAfter
+			}
+			return again
+		}
+		Expect(look()).To(Equal(10 * time.Second))
+		Expect(e.phase(ctx, "m")).To(BeEmpty())
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+
+		By("Healing the other one")
+		n := e.node(ctx, "x")
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionTrue, metav1.NewTime(e.clock.Now())
+		Expect(e.c.Status().Update(ctx, n)).To(Succeed())
+		look()
+		Expect(e.phase(ctx, "m")).To(BeEmpty())
+		e.pass(10 * time.Minute)
+		look()
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
 	})
 
 	It("X8: should ask for one host at a time, also where a cache does not know of the first", func(ctx SpecContext) {

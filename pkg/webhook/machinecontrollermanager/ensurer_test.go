@@ -445,6 +445,18 @@ var _ = Describe("Ensurer", func() {
 			Entry("something else that cannot be decoded", `,"workers":true,"nodeMaintenance":{}`),
 		)
 
+		It("P16, X21: should have failures counted that come at once, as operators want it", func() {
+			config.Storm = &configv1alpha1.Storm{MaxFailing: new(int32(3)), MaxFailingPercent: new(int32(30)), SettlingTime: &metav1.Duration{Duration: 5 * time.Minute}}
+			ensure()
+			Expect(container().Args).To(ContainElements("--storm-max-failing=3", "--storm-max-failing-percent=30", "--storm-settling-time=5m0s"))
+			config.Storm.MaxFailing = nil
+			ensure()
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--storm-max-failing=")))
+			config.Storm = nil
+			ensure()
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--storm")))
+		})
+
 		DescribeTable("X15: should have hosts power-cycled where the access secret says so", func(isOn string, hosts *configv1alpha1.Hosts, want ...string) {
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/power-cycle"] = isOn
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/power-cycle-seed"] = "seed-1"

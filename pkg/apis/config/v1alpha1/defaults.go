@@ -37,6 +37,11 @@ func SetDefaults_Hosts(obj *Hosts) {
 	obj.MaxServicing = cmp.Or(obj.MaxServicing, &metav1.Duration{Duration: v1alpha1.DefaultMaxServicing})
 }
 
+// SetDefaults_Storm sets default values for Storm.
+func SetDefaults_Storm(obj *Storm) {
+	obj.SettlingTime = cmp.Or(obj.SettlingTime, &metav1.Duration{Duration: v1alpha1.DefaultStormSettlingTime})
+}
+
 // SetDefaults_Quarantine sets default values for Quarantine.
 func SetDefaults_Quarantine(obj *Quarantine) {
 	obj.Failures = cmp.Or(obj.Failures, new(int32(3)))

@@ -35,6 +35,12 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 		Expect(config.Hosts).To(Equal(&Hosts{MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}}))
 	})
 
+	It("P16: should settle after some time, where failures are counted that come at once", func() {
+		config := &ControllerConfiguration{Storm: &Storm{MaxFailing: new(int32(3))}}
+		SetObjectDefaults_ControllerConfiguration(config)
+		Expect(config.Storm).To(Equal(&Storm{MaxFailing: new(int32(3)), SettlingTime: &metav1.Duration{Duration: 10 * time.Minute}}))
+	})
+
 	It("should keep what is set", func() {
 		config := &ControllerConfiguration{
 			AutoPreserveFailedMax:      new(int32(2)),
@@ -46,6 +52,7 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 			InjectionMaxFailed:         new(int32(0)),
 			InjectionMaxFailedPercent:  new(int32(100)),
 			Hosts:                      &Hosts{MaxServicing: &metav1.Duration{Duration: time.Hour}},
+			Storm:                      &Storm{MaxFailingPercent: new(int32(20)), SettlingTime: &metav1.Duration{Duration: time.Minute}},
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

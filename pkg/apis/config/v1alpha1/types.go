@@ -64,6 +64,27 @@ type ControllerConfiguration struct {
 	// recorded.
 	// +optional
 	Failures *Failures `json:"failures,omitempty"`
+	// Storm says when too many machines of a shoot fail at the same time. During such a storm no machine is auto-preserved
+	// and no machine is power-cycled automatically. If it is not set, machines are not counted.
+	// +optional
+	Storm *Storm `json:"storm,omitempty"`
+}
+
+// Storm says when too many machines of a shoot fail at the same time: when more of them are failing than the lower of the
+// limits that are set. At least one of them must be set.
+type Storm struct {
+	// MaxFailing is how many machines of a shoot may fail at the same time. At least 1. If it is not set, only
+	// maxFailingPercent counts.
+	// +optional
+	MaxFailing *int32 `json:"maxFailing,omitempty"`
+	// MaxFailingPercent is the same limit as a percentage of the machines of the shoot that have a Node, rounded up. Between 1
+	// and 100. If it is not set, only maxFailing counts.
+	// +optional
+	MaxFailingPercent *int32 `json:"maxFailingPercent,omitempty"`
+	// SettlingTime is how long a machine still counts as failing after its Node has become Ready again. Between 10s and 6h.
+	// Defaults to 10m.
+	// +optional
+	SettlingTime *metav1.Duration `json:"settlingTime,omitempty"`
 }
 
 // Failures configures the failure history of Shoots.

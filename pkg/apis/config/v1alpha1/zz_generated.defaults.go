@@ -32,4 +32,7 @@ func SetObjectDefaults_ControllerConfiguration(in *ControllerConfiguration) {
 	if in.Evidence != nil {
 		SetDefaults_Evidence(in.Evidence)
 	}
+	if in.Storm != nil {
+		SetDefaults_Storm(in.Storm)
+	}
 }

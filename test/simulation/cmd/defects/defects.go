@@ -38,6 +38,9 @@ var defects = []defect{
 	{"P13: what is used up never comes back", domain + "limits.go", "if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {", "if at := d.comesBack(s, g); !at.IsZero() && false {"},
 	{"P15: what fails for a new reason takes no place", domain + "distribute.go", "			missing++\n", ""},
 	{"P15: what others show as well is all let go of", domain + "distribute.go", "return shown[reasonOf(d)] < 2", "return shown[reasonOf(d)] < 1"},
+	{"P16: a storm takes the places", domain + "decide.go", "case asker == theShare && g.Storm.IsOn() &&", "case asker == theShare && g.Storm.IsOn() && false &&"},
+	{"P16: a storm is over with the outage", "pkg/facts/storm.go", "&& now.Before(t.over)\n\t}\n\tstatus", "&& false\n\t}\n\tstatus"},
+	{"P16: a storm lasts for ever", "pkg/facts/storm.go", "func (s Storm) IsOn() bool { return s.Failing > s.Limit }", "func (s Storm) IsOn() bool { return s.Failing > 0 && s.Limit > 0 }"},
 	{"R2: what is on the node does not count", domain + "request.go", "; ok || templated {", "; ok && templated {"},
 	{"R3: what is invalid asks", domain + "request.go", "	default:\n		request.Invalid = value", "	default:\n		request.Value = v1alpha1.RequestNow"},
 	{"R3: what is invalid withdraws", domain + "ongoing.go", "return d.Request.Invalid == \"\" && (!d", "return (!d"},
@@ -54,6 +57,7 @@ var defects = []defect{
 	{"T9: a lower share lets go of nobody", domain + "distribute.go", "if p.used > share && (", "if p.used > share && false && ("},
 	{"T9: the youngest go first", domain + "distribute.go", "cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time)", "cmp.Or(b.Machine.CreationTimestamp.Compare(a.Machine.CreationTimestamp.Time)"},
 	{"T9: who asked goes as well", domain + "distribute.go", "			if !d.asked {\n", "			if d.Target != nil {\n"},
+	{"X21: a storm has hosts power-cycled", "pkg/remediation/obstacles.go", "if !d.group.Storm.IsOn() {", "if d.group.Settings != nil {"},
 	{"T10: what is left of a deleted machine stays", domain + "steps.go", "		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})", "		return nil"},
 }
 

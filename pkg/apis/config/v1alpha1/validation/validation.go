@@ -69,6 +69,10 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		allErrs = append(allErrs, validateEvidence(config.Evidence, field.NewPath("evidence"))...)
 	}
 
+	if config.Storm != nil {
+		allErrs = append(allErrs, validateStorm(config.Storm, field.NewPath("storm"))...)
+	}
+
 	if config.Hosts != nil {
 		allErrs = append(allErrs, validateHosts(config.Hosts, field.NewPath("hosts"))...)
 		// A claim of a power cycle lasts no longer than that, either.
@@ -96,6 +100,24 @@ func validateEvidence(evidence *configv1alpha1.Evidence, fldPath *field.Path) fi
 	if retention := evidence.MaxRetention.Duration; retention < v1alpha1.MinEvidenceRetention || retention > v1alpha1.MaxEvidenceRetention {
 		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinEvidenceRetention, v1alpha1.MaxEvidenceRetention)
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxRetention"), retention.String(), detail))
+	}
+	return allErrs
+}
+
+func validateStorm(storm *configv1alpha1.Storm, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	if storm.MaxFailing == nil && storm.MaxFailingPercent == nil {
+		allErrs = append(allErrs, field.Required(fldPath.Child("maxFailing"), "maxFailing or maxFailingPercent must be set. To count no machines, omit storm"))
+	}
+	if limit := storm.MaxFailing; limit != nil && *limit < 1 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxFailing"), *limit, "must be at least 1. To have only a percentage as the limit, omit the field"))
+	}
+	if percent := storm.MaxFailingPercent; percent != nil && (*percent < 1 || *percent > 100) {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxFailingPercent"), *percent, "must be between 1 and 100. To have only a number as the limit, omit the field"))
+	}
+	if settling := storm.SettlingTime.Duration; settling < v1alpha1.MinStormSettlingTime || settling > v1alpha1.MaxStormSettlingTime {
+		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinStormSettlingTime, v1alpha1.MaxStormSettlingTime)
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("settlingTime"), settling.String(), detail))
 	}
 	return allErrs
 }

@@ -118,6 +118,27 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 			`hosts.quarantine.period: Invalid value: "721h0m0s": must be between 24h0m0s and 720h0m0s`),
 	)
 
+	DescribeTable("P16: storm", func(storm configv1alpha1.Storm, messages ...string) {
+		configv1alpha1.SetDefaults_Storm(&storm)
+		var actual []string
+		for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Storm: &storm}) {
+			actual = append(actual, err.Error())
+		}
+		Expect(actual).To(HaveExactElements(messages))
+	},
+		Entry("a number", configv1alpha1.Storm{MaxFailing: new(int32(1))}),
+		Entry("a percentage", configv1alpha1.Storm{MaxFailingPercent: new(int32(100)), SettlingTime: hours(6)}),
+		Entry("both", configv1alpha1.Storm{MaxFailing: new(int32(3)), MaxFailingPercent: new(int32(1)), SettlingTime: &metav1.Duration{Duration: 10 * time.Second}}),
+		Entry("no limit", configv1alpha1.Storm{}, "storm.maxFailing: Required value: maxFailing or maxFailingPercent must be set. To count no machines, omit storm"),
+		Entry("limits that let none through", configv1alpha1.Storm{MaxFailing: new(int32(0)), MaxFailingPercent: new(int32(0))},
+			"storm.maxFailing: Invalid value: 0: must be at least 1. To have only a percentage as the limit, omit the field",
+			"storm.maxFailingPercent: Invalid value: 0: must be between 1 and 100. To have only a number as the limit, omit the field"),
+		Entry("more than all", configv1alpha1.Storm{MaxFailingPercent: new(int32(101))},
+			"storm.maxFailingPercent: Invalid value: 101: must be between 1 and 100. To have only a number as the limit, omit the field"),
+		Entry("no time to settle", configv1alpha1.Storm{MaxFailing: new(int32(1)), SettlingTime: hours(0)}, `storm.settlingTime: Invalid value: "0s": must be between 10s and 6h0m0s`),
+		Entry("too much time to settle", configv1alpha1.Storm{MaxFailing: new(int32(1)), SettlingTime: hours(7)}, `storm.settlingTime: Invalid value: "7h0m0s": must be between 10s and 6h0m0s`),
+	)
+
 	DescribeTable("evidence", func(evidence configv1alpha1.Evidence, messages ...string) {
 		configv1alpha1.SetDefaults_Evidence(&evidence)
 		var actual []string

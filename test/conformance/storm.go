@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// settlingTime is how long a machine of the scenario counts as failing when it is back, and its node is so old before.
+const settlingTime = 20 * time.Second
+
+// storm: of three machines that fail at the same time, none gets the place of the pool. One of them is replaced, by a machine that takes
+// its time, so that the others have to wait. One comes back. Only when that one has settled, the last one gets the place.
+func storm(p *Pool) {
+	p.limitStorm(1)
+	p.scale(perZone + 2)
+	machines := p.running(perZone + 2)
+	p.eventually(func(g Gomega) {
+		for _, machine := range machines {
+			g.Expect(time.Since(p.node(g, machine).CreationTimestamp.Time)).To(BeNumerically(">", settlingTime))
+		}
+	})
+	p.Expect(p.InjectNext(p.ctx, p.deploymentName, NeverJoins)).To(Succeed())
+
+	failing := machines[:perZone+1]
+	for _, machine := range failing {
+		p.fail(machine, KubeletDead)
+	}
+	for _, machine := range failing {
+		p.event(machine, "MachinePreservationRefused", "too many machines of the shoot fail at the same time")
+	}
+	var left []*machinev1alpha1.Machine
+	p.eventually(func(g Gomega) {
+		left = nil
+		for _, m := range p.machines(g) {
+			p.Expect(m.Annotations).NotTo(HaveKey(prefix + "cause"))
+			if m.DeletionTimestamp == nil && slices.ContainsFunc(failing, func(f *machinev1alpha1.Machine) bool { return f.Name == m.Name }) {
+				left = append(left, &m)
+			}
+		}
+		g.Expect(left).To(HaveLen(perZone))
+	})
+	p.healNewest(machines)
+
+	back, stays := left[0], left[1]
+	p.fail(back, NoFault)
+	p.preserved(stays, failedPreserved, "auto")
+	now := time.Now()
+	ready := v1alpha1.ConditionOf(p.node(p, back), corev1.NodeReady)
+	p.Expect(ready).To(HaveField("Status", corev1.ConditionTrue))
+	p.Expect(now).To(BeTemporally(">=", ready.LastTransitionTime.Add(settlingTime)))
+	p.Expect(p.fresh(p, back).Annotations).NotTo(HaveKey(prefix + "cause"))
+}
+
+// healNewest lets the machine that does not join do so when the scenario ends.
+func (p *Pool) healNewest(known []*machinev1alpha1.Machine) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		machines := slices.DeleteFunc(p.machines(g), func(m machinev1alpha1.Machine) bool {
+			return slices.ContainsFunc(known, func(k *machinev1alpha1.Machine) bool { return k.Name == m.Name })
+		})
+		g.Expect(machines).NotTo(BeEmpty())
+		for i := range machines {
+			p.toHeal(&machines[i], func(ctx context.Context) error { return client.IgnoreNotFound(p.Inject(ctx, &machines[i], NoFault)) })
+		}
+	})
+}
+
+// limitStorm has operators say how many machines may fail at the same time until the scenario ends, and waits until the preservation
+// controller knows it.
+func (p *Pool) limitStorm(maxFailing int32) {
+	p.t.Helper()
+	counts := func(expected bool) {
+		p.t.Helper()
+		p.eventually(func(g Gomega) {
+			deployment := &appsv1.Deployment{}
+			g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
+			i := slices.IndexFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
+			g.Expect(i).To(BeNumerically(">=", 0))
+			has := slices.Contains(deployment.Spec.Template.Spec.Containers[i].Args, "--storm-settling-time="+settlingTime.String())
+			g.Expect(has).To(Equal(expected))
+			g.Expect(deployment.Status).To(And(HaveField("ObservedGeneration", deployment.Generation), HaveField("UpdatedReplicas", int32(1)), HaveField("Replicas", int32(1)), HaveField("ReadyReplicas", int32(1))))
+		})
+	}
+	undo, err := p.LimitStorm(p.ctx, maxFailing, settlingTime)
+	p.Expect(err).NotTo(HaveOccurred())
+	p.t.Cleanup(func() {
+		if err := undo(context.WithoutCancel(p.ctx)); err != nil {
+			p.t.Errorf("The limit could not be taken back: %v", err)
+		}
+		counts(false)
+	})
+	counts(true)
+}
