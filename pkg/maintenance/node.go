@@ -147,6 +147,13 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 	}
 }
 
+// isHandedOver says that a requestor has had a node: its conditions are those of before.
+func isHandedOver(node *corev1.Node) bool {
+	return facts.IsMaintained(node) && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == ConditionMaintenanceInProgress && c.Status == corev1.ConditionTrue
+	})
+}
+
 // giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
 // empties the node.
 func giveBack(node *corev1.Node, emptied bool) {

@@ -29,6 +29,7 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		},
 	}
 	_, failed := TaintedSince(node)
+	failed = failed && !AwaitsValidation(node)
 	if !facts.IsHealthy(facts.Member{Machine: machine, Node: node}, facts.DefaultNodeConditions) {
 		status := &machine.Status.CurrentStatus
 		status.Phase, status.LastUpdateTime = machinev1alpha1.MachineUnknown, metav1.NewTime(now)
