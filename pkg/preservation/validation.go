@@ -89,7 +89,9 @@ func (d *Decision) awaitValidation(g Group, now time.Time) {
 // comeBack begins the validation of a machine that somebody has worked on. That was done if its node has the taint: whoever gives the node
 // back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. If others keep the machine, and it has yet to recover, that is what its validation begins with.
 func (d *Decision) comeBack(g Group, now time.Time) {
-	given := func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved || t.Key == corev1.TaintNodeOutOfService }
+	given := func(t corev1.Taint) bool {
+		return t.Key == v1alpha1.TaintPreserved || t.Key == corev1.TaintNodeOutOfService
+	}
 	if g.Validation == nil || d.Node == nil || !slices.ContainsFunc(d.Node.Spec.Taints, given) || d.Target.validating() || d.Target.Failed && len(d.Target.Claims) > 0 {
 		return
 	}

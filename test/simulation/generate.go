@@ -21,6 +21,9 @@ func Histories(alone bool) *rapid.Generator[History] {
 			Longest:  rapid.SampledFrom([]time.Duration{0, 0, maxHoldTime, 6 * time.Hour}).Draw(t, "longest"),
 		}
 		h.PrefersNew = !alone && rapid.Bool().Draw(t, "prefersNew")
+		if proof := rapid.SampledFrom([]Proof{"", "", PromptProof, LateProof, NoProof, FlappingProof}).Draw(t, "proof"); !alone {
+			h.Proof = proof
+		}
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {

@@ -35,6 +35,8 @@ type History struct {
 	Longest time.Duration
 	// PrefersNew says that what fails for a new reason is kept rather than others (P15).
 	PrefersNew bool
+	// Proof is how it is proven that machines work that are back, empty if the pool needs no proof (V1).
+	Proof Proof
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -62,6 +64,9 @@ func (h History) String() string {
 	}
 	if h.PrefersNew {
 		b.WriteString(", new failures are preferred")
+	}
+	if h.Proof != "" {
+		fmt.Fprintf(&b, ", the proof that machines work %s", h.Proof)
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")
