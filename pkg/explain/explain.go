@@ -378,7 +378,7 @@ func places(n int32) string {
 func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration) {
 	if !e.released(d) { // else the node is about to change
 		if _, tainted := preservation.TaintedSince(e.node); preservation.AwaitsValidation(e.node) {
-			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s, and takes no new pods until then.%s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, e.proof())
+			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s. %s%s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, printable(preservation.ReadCondition(preservation.PreservedCondition(e.node)).Drain), e.proof())
 		} else if tainted {
 			e.say(Why, preservation.RuleFail, "Its node has taint %s because the machine failed, and takes no new pods.", v1alpha1.TaintPreserved)
 		}

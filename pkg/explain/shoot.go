@@ -79,6 +79,9 @@ func (e *explanation) guess() {
 	e.world.group = settings.group
 	e.world.group.Holder = preservation.HealthTimer{}
 	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
+	if preservation.AwaitsValidation(e.node) { // what the proof is, is only known in the seed
+		e.world.group.Validation = &preservation.Validation{Timeout: v1alpha1.DefaultValidationTimeout}
+	}
 	e.world.group.Replicas = 1
 	e.world.group.Members = []facts.Member{{Machine: machine, Node: e.node}}
 	e.world.guessed, e.world.placeUnknown = true, true
