@@ -48,6 +48,7 @@ var _ = Describe("example/shoot.yaml", func() {
 	It("should be valid", func() {
 		config := read(func(data []byte) []byte { return data })
 		Expect(config.Workers[0].PowerCycle).To(BeNil())
+		Expect(config.Workers[0].Validation).To(BeNil())
 		Expect(config.Evidence).To(BeNil())
 	})
 
@@ -56,6 +57,7 @@ var _ = Describe("example/shoot.yaml", func() {
 		config := read(func(data []byte) []byte { return commented.ReplaceAll(data, []byte("$1$2")) })
 		Expect(config.Workers[0].MachineControllerManager.ForceDeletePodsWithVolumes).To(HaveValue(BeTrue()))
 		Expect(config.Workers[0].PowerCycle).NotTo(BeNil())
+		Expect(config.Workers[0].Validation.Condition).To(HaveValue(Equal("GPUHealthy")))
 		Expect(config.Evidence.Enabled).To(HaveValue(BeTrue()))
 	})
 })
