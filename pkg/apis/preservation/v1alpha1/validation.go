@@ -18,10 +18,12 @@ const (
 	// AnnotationValidation on a MachineDeployment is its pool's validation, a Validation in JSON. Without it, a node takes pods as soon as
 	// it is healthy again (V1).
 	AnnotationValidation = annotationPrefix + "validation-settings"
+)
+
+// Values of AnnotationCause for validations.
+const (
 	// CauseValidation says that the machine is back and has yet to be validated (V1).
 	CauseValidation = "validation"
-	// ReasonAwaitingValidation says that the machine is back and has yet to be validated: its node takes no new pods (V1).
-	ReasonAwaitingValidation = "AwaitingValidation"
 )
 
 // Defaults and limits of a pool's validation.
