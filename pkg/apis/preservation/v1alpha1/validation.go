@@ -14,11 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const (
-	// AnnotationValidation on a MachineDeployment is its pool's validation, a Validation in JSON. Without it, a node takes pods as soon as
-	// it is healthy again (V1).
-	AnnotationValidation = annotationPrefix + "validation-settings"
-)
+// AnnotationValidation on a MachineDeployment is its pool's validation, a Validation in JSON. Without it, a node takes pods as soon as it
+// is healthy again (V1).
+const AnnotationValidation = annotationPrefix + "validation-settings"
 
 // Values of AnnotationCause for validations.
 const (
