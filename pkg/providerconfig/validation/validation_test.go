@@ -7,6 +7,7 @@ package validation_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
