@@ -237,6 +237,9 @@ func (e *explanation) why(d preservation.Decision) {
 				e.say(Why, preservation.RuleFail, "If it fails at %s, it has a place, and is preserved until %s even without a request.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
 				continue
 			}
+			if claim.Cause == v1alpha1.CauseValidation && len(d.Target.Claims) > 1 && e.node != nil && preservation.AwaitsValidation(e.node) {
+				continue // what the node shows says it
+			}
 			if why := preservation.WhyBegun(claim.Cause); !why.IsZero() {
 				e.say(Why, why.Rule, "It is preserved because %s (cause %s).", why.Text, claim.Cause)
 			} else {

@@ -23,10 +23,11 @@ const (
 	EventRecovered = "PreservedMachineRecovered"
 	// EventUnvalidated says that the node of a machine that is back takes no new pods until the machine is validated (V1).
 	EventUnvalidated = "MachineAwaitsValidation"
-	// EventValidated says that it was (V3), EventNotValidated that it was not in time (V4), and EventValidationWaived that it need not be
-	// (V5): the node takes pods again.
-	EventValidated        = "MachineValidated"
-	EventNotValidated     = "MachineNotValidated"
+	// EventValidated says that there is proof that a machine works that is back: its node takes pods again (V3).
+	EventValidated = "MachineValidated"
+	// EventNotValidated says that there was no proof in time: the node takes pods again (V4).
+	EventNotValidated = "MachineNotValidated"
+	// EventValidationWaived says that no proof is needed any more: the node takes pods again (V5).
 	EventValidationWaived = "MachineValidationWaived"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	untilPrefix = "Machine preserved until "
+	untilPrefix    = "Machine preserved until "
+	awaitingPrefix = "Node takes no new pods until it is validated, or until "
 	// drainedText is the very text by which machine-controller-manager knows that a preserved node needs no drain. Its own
 	// would delete pods with volumes by force from a node that does not answer.
 	drainedText = "Preserved node drained successfully."
@@ -94,7 +95,7 @@ func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 func setPreserved(node *corev1.Node, target *Record, gated bool, now time.Time) {
 	progress, drain := v1alpha1.ReasonPreserved, ""
 	if claim := target.claim(v1alpha1.CauseValidation); gated && claim != nil {
-		progress, drain = v1alpha1.ReasonAwaitingValidation, "Node takes no new pods until it is validated, or until "+formatTime(claim.Expiry)+". "
+		progress, drain = v1alpha1.ReasonAwaitingValidation, awaitingPrefix+formatTime(claim.Expiry)+". "
 	}
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining

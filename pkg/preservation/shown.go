@@ -5,7 +5,9 @@
 package preservation
 
 import (
+	"cmp"
 	"maps"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -100,6 +102,10 @@ func shownClaims(node *corev1.Node, failed bool, told Message) []Claim {
 	}
 	if cycled && told.Cause != v1alpha1.CauseRemediation {
 		add(v1alpha1.CauseRemediation)
+	}
+	if AwaitsValidation(node) && told.Cause != v1alpha1.CauseValidation {
+		until := parseTime(strings.TrimSuffix(strings.TrimPrefix(told.Drain, awaitingPrefix), "."))
+		claims = append(claims, Claim{Cause: v1alpha1.CauseValidation, Expiry: cmp.Or(until, told.Until)})
 	}
 	if len(claims) == 0 {
 		add(v1alpha1.CauseAuto)

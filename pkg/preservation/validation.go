@@ -147,7 +147,7 @@ func (d *Decision) whyOver(g Group, now time.Time) reason.Reason {
 	switch {
 	case d.isValidated(g, now):
 		return WhyValidated
-	case d.Target.validating():
+	case d.Target.validating() && d.Target.claim(v1alpha1.CauseValidation).Expiry.Equal(d.Target.Expiry()):
 		return WhyNotValidated
 	}
 	return WhyExpired
@@ -185,7 +185,7 @@ func (d *Decision) validationEvent() (reason, takes string) {
 	switch d.Why {
 	case WhyUnvalidated:
 		claim := d.Target.claim(v1alpha1.CauseValidation)
-		return EventUnvalidated, "Node takes no new pods until it is validated, or until " + formatTime(claim.Expiry) + ", because " + d.Why.Text
+		return EventUnvalidated, awaitingPrefix + formatTime(claim.Expiry) + ", because " + d.Why.Text
 	case WhyNotValidated:
 		return EventNotValidated, "Node takes pods again although " + d.Why.Text
 	case WhyValidated:
