@@ -237,9 +237,6 @@ func (e *explanation) why(d preservation.Decision) {
 				e.say(Why, preservation.RuleFail, "If it fails at %s, it has a place, and is preserved until %s even without a request.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
 				continue
 			}
-			if claim.Cause == v1alpha1.CauseValidation && len(d.Target.Claims) > 1 && e.node != nil && preservation.AwaitsValidation(e.node) {
-				continue // what the node shows says it
-			}
 			if why := preservation.WhyBegun(claim.Cause); !why.IsZero() {
 				e.say(Why, why.Rule, "It is preserved because %s (cause %s).", why.Text, claim.Cause)
 			} else {
@@ -381,7 +378,8 @@ func places(n int32) string {
 func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration) {
 	if !e.released(d) { // else the node is about to change
 		if _, tainted := preservation.TaintedSince(e.node); preservation.AwaitsValidation(e.node) {
-			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s. %s%s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, printable(preservation.ReadCondition(preservation.PreservedCondition(e.node)).Drain), e.proof())
+			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s. %s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, printable(preservation.ReadCondition(preservation.PreservedCondition(e.node)).Drain))
+			e.proof()
 		} else if tainted {
 			e.say(Why, preservation.RuleFail, "Its node has taint %s because the machine failed, and takes no new pods.", v1alpha1.TaintPreserved)
 		}
@@ -391,15 +389,14 @@ func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration)
 }
 
 // proof says what proves that the machine works, if that is known.
-func (e *explanation) proof() string {
-	v := e.world.group.Validation
-	switch {
+func (e *explanation) proof() {
+	switch v := e.world.group.Validation; {
 	case v == nil || e.deployment == nil:
-		return ""
 	case v.Key != "":
-		return fmt.Sprintf(" Label %s=%s of the Node proves that it works.", v.Key, v.Value)
+		e.say(Why, preservation.RuleValidated, "Label %s=%s of the Node proves that it works.", v.Key, v.Value)
+	default:
+		e.say(Why, preservation.RuleValidated, "Condition %s of the Node proves that it works, if it is True and was reported since the machine came back.", v.Condition)
 	}
-	return fmt.Sprintf(" Condition %s of the Node proves that it works, if it is True and was reported since the machine came back.", v.Condition)
 }
 
 // drain says what the drain of a node waits for. Target is nil if the machine is not known, or not preserved.

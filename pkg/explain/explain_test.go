@@ -208,7 +208,7 @@ var situations = map[string]situation{
 // onlySeed matches sentences of what only the seed knows, and those that the shoot alone leads to instead.
 var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
 	"Machine m (failed and )?is .*", "The machine of node m is .*", "What only the seed knows: .*", "MachineDeployment pool-z1 has .*", "It failed at .*",
-	"Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
+	"(Condition|Label) .* of the Node proves that it works.*", "Each cause has its own expiry: .*", "Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
 	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",

@@ -41,6 +41,9 @@ func (e *explanation) explainNode() {
 		if told.Cause != "" {
 			e.say(Why, told.Why.Rule, "It is preserved because %s (cause %s).", told.Why.Text, told.Cause)
 		}
+		if preservation.AwaitsValidation(node) && told.Cause != v1alpha1.CauseValidation {
+			e.say(Why, preservation.RuleUnvalidated, "It is preserved because %s (cause %s).", preservation.WhyUnvalidated.Text, v1alpha1.CauseValidation)
+		}
 		if told.Until.IsZero() {
 			e.say(Unknown, "", "Until when it is preserved: the condition does not say so.")
 		} else {
