@@ -87,7 +87,8 @@ func (d *Decision) awaitValidation(g Group, now time.Time) {
 }
 
 // comeBack begins the validation of a machine that somebody has worked on. That was done if its node has the taint: whoever gives the node
-// back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. If others keep the machine, and it has yet to recover, that is what its validation begins with.
+// back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. If
+// there are other claims, and the machine has yet to recover, its validation begins with that.
 func (d *Decision) comeBack(g Group, now time.Time) {
 	given := func(t corev1.Taint) bool {
 		return t.Key == v1alpha1.TaintPreserved || t.Key == corev1.TaintNodeOutOfService
@@ -99,7 +100,7 @@ func (d *Decision) comeBack(g Group, now time.Time) {
 	d.awaitValidation(g, now)
 }
 
-// neverAsks returns until when a machine is kept whose record lost the time. No machine is preserved anew for a validation: it begins where
+// neverAsks returns until when a machine is preserved whose record lost the time. No machine is preserved anew for a validation: it begins where
 // something else ends.
 func (d *Decision) neverAsks(g Group, now time.Time) (until time.Time, ok bool) {
 	since := now
