@@ -66,7 +66,7 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Break{1, Dead}},
 			{2 * time.Hour, Break{2, Deadlocked}},
 		}}, seen{kept: 2, let: 2, "terminated": 3}},
-		"V3: a machine recovers, and the proof is prompt": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
+		"V1, V3: a machine recovers, and the proof is prompt": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Break{0, Healthy}},
 		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
