@@ -34,7 +34,7 @@ var (
 	ofKey = regexp.MustCompile(`(?i)\b(?:values|reasons) of ((?:Annotation|Label|Condition)[A-Z]\w*)`)
 	// ofEvents is what the reasons of Events are called.
 	ofEvents = regexp.MustCompile(`^Event(?:Reason)?([A-Z]\w*)$`)
-	ruleID   = regexp.MustCompile(`\b[RTPHDMX][1-9][0-9]?\b`)
+	ruleID   = regexp.MustCompile(`\b[RTPHVDMX][1-9][0-9]?\b`)
 	// said is what begins many a sentence without saying anything.
 	said = regexp.MustCompile(`^(?:says that |is ((?:the|how|since|when|what|which|why|whether)\b|"))`)
 	// further is where what is said goes on.

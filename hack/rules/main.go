@@ -62,6 +62,7 @@ var domains = []struct{ letter, title string }{
 	{"T", "When a preservation begins and ends"},
 	{"P", "What always holds"},
 	{"H", "Health"},
+	{"V", "Validation"},
 	{"D", "Drains"},
 	{"M", "Node maintenance"},
 	{"X", "Power cycles"},

@@ -387,12 +387,26 @@ func places(n int32) string {
 // nodeShows says what the node shows to everybody. Timeout is that of its drain, nil if it is not known.
 func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration) {
 	if !e.released(d) { // else the node is about to change
-		if _, tainted := preservation.TaintedSince(e.node); tainted {
+		if _, tainted := preservation.TaintedSince(e.node); preservation.AwaitsValidation(e.node) {
+			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s. %s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, printable(preservation.ReadCondition(preservation.PreservedCondition(e.node)).Drain))
+			e.proof()
+		} else if tainted {
 			e.say(Why, preservation.RuleFail, "Its node has taint %s because the machine failed, and takes no new pods.", v1alpha1.TaintPreserved)
 		}
 		e.drain(e.node, d.Target, timeout)
 	}
 	e.worked(e.node)
+}
+
+// proof says what proves that the machine works, if that is known.
+func (e *explanation) proof() {
+	switch v := e.world.group.Validation; {
+	case v == nil || e.deployment == nil:
+	case v.Key != "":
+		e.say(Why, preservation.RuleValidated, "Label %s=%s of the Node proves that it works.", v.Key, v.Value)
+	default:
+		e.say(Why, preservation.RuleValidated, "Condition %s of the Node proves that it works, if it is True and was reported since the machine came back.", v.Condition)
+	}
 }
 
 // drain says what the drain of a node waits for. Target is nil if the machine is not known, or not preserved.
@@ -417,6 +431,8 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	case v1alpha1.ReasonDrained:
 		e.say(Drain, "P7", "The node is drained.")
 		return
+	case v1alpha1.ReasonAwaitingValidation:
+		forced = false
 	case v1alpha1.ReasonPreserved:
 		if target != nil && target.Failed && !target.Drains() {
 			rule, while := preservation.RuleMaintenance, "the node is under maintenance"

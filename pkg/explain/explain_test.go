@@ -172,6 +172,10 @@ var situations = map[string]situation{
 	"recovered": {machine: append(held("auto"), Phase(running, now)), node: append(heldNode("Drained", "Preserved node drained successfully. "), Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))},
 	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept, because they use volumes and the VM may still run them. "),
 		shown("when-failed", "PodsKept", "Preserved node drained successfully. Pods: 1 kept, because they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
+	"validation": {deployment: []DeploymentOption{DeploymentAnnotation(v1alpha1.AnnotationValidation, `{"condition":"GPUHealthy"}`)},
+		machine: []MachineOption{Preserved("Running:Preserved", "auto", now.Add(71*time.Hour)), Annotation(NoteClaims,
+			"auto="+now.Add(71*time.Hour).Format(time.RFC3339)+",validation="+now.Add(10*time.Minute).Format(time.RFC3339))},
+		node: []NodeOption{Taint(v1alpha1.TaintPreserved, now.Add(-time.Hour)), shown("auto", "AwaitingValidation", "Node takes no new pods until it is validated, or until "+now.Add(10*time.Minute).Format(time.RFC3339)+". ", now.Add(71*time.Hour))}},
 	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(NoteMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
 		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("maintenance", "Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
 		change: func(s *observed.Snapshot) {
@@ -212,7 +216,7 @@ var situations = map[string]situation{
 // onlySeed matches sentences of what only the seed knows, and those that the shoot alone leads to instead.
 var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
 	"Machine m (failed and )?is .*", "The machine of node m is .*", "What only the seed knows: .*", "MachineDeployment pool-z1 has .*", "There is a storm now: .*", "It failed at .*",
-	"Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
+	"(Condition|Label) .* of the Node proves that it works.*", "Each cause has its own expiry: .*", "Requests preserve it until .* because operators limit how long .*", "Why it is not preserved although .* there is a reason that only the seed knows.*",
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
 	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",

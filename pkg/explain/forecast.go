@@ -103,7 +103,7 @@ func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOpti
 		}
 		forecast.note("The shoot does not know whether the Shoot's providerConfig sets drainStrategies and forceDeletePodsWithVolumes: the forecast assumes that it sets neither. With --seed-namespace, operators see a forecast that knows both.")
 	}
-	if _, tainted := preservation.TaintedSince(node); tainted {
+	if _, tainted := preservation.TaintedSince(node); tainted && !preservation.AwaitsValidation(node) {
 		began = preservation.DrainBegan(node, failed, now)
 	}
 	if record != nil {

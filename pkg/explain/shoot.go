@@ -41,6 +41,9 @@ func (e *explanation) explainNode() {
 		if told.Cause != "" {
 			e.say(Why, told.Why.Rule, "It is preserved because %s (cause %s).", told.Why.Text, told.Cause)
 		}
+		if preservation.AwaitsValidation(node) && told.Cause != v1alpha1.CauseValidation {
+			e.say(Why, preservation.RuleUnvalidated, "It is preserved because %s (cause %s).", preservation.WhyUnvalidated.Text, v1alpha1.CauseValidation)
+		}
 		if told.Until.IsZero() {
 			e.say(Unknown, "", "Until when it is preserved: the condition does not say so.")
 		} else {
@@ -79,6 +82,9 @@ func (e *explanation) guess() {
 	e.world.group = settings.group
 	e.world.group.Holder = preservation.HealthTimer{}
 	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
+	if preservation.AwaitsValidation(e.node) { // what the proof is, is only known in the seed
+		e.world.group.Validation = &preservation.Validation{Timeout: v1alpha1.DefaultValidationTimeout}
+	}
 	e.world.group.Replicas = 1
 	e.world.group.Members = []facts.Member{{Machine: machine, Node: e.node}}
 	e.world.guessed, e.world.placeUnknown = true, true

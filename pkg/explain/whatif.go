@@ -334,6 +334,8 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 	switch {
 	case d.Target.Drains() && !drained && d.Node != nil:
 		b.WriteString(", with its node drained,")
+	case drained && !d.Target.Failed && d.Taints():
+		b.WriteString(" and takes no new pods until it is validated")
 	case !d.Target.Drains() && drained && !d.Target.Failed:
 		b.WriteString(" and takes pods again")
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
@@ -40,6 +41,8 @@ type Machine struct {
 	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
 	// or is about to be.
 	Rolling, Hibernating, PowerCycled bool
+	// Validated says that its pool wants a proof that the machine works when the maintenance is over (V1).
+	Validated bool
 }
 
 // Hold says until when the machine of a node under maintenance is kept if that fails (M12).
@@ -344,7 +347,12 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 
 	return d.editNode(func(node *corev1.Node) {
 		if current == nil {
-			giveBack(node, d.Machine.Terminating || d.Machine.UpdatedInPlace)
+			emptied := d.Machine.Terminating || d.Machine.UpdatedInPlace
+			if d.Machine.Validated && !emptied && !d.Machine.Rolling && isHandedOver(node) {
+				// In one write with the end of the cordon: no pod comes in between.
+				preservationv1alpha1.Taint(node, d.now)
+			}
+			giveBack(node, emptied)
 			return
 		}
 		annotate(node, d.now)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	v1alpha1preservation "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -577,6 +578,31 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.Node).To(beCordonedFor(nm))
 		})
+
+		DescribeTable("V1 M7: should taint a node in the very write in which it is given back", func(edit func(*world), tainted bool) {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			w.Machine.Validated = true
+			edit(w)
+			w.delete(nm)
+			for range 10 {
+				was := w.Node.Spec.Unschedulable
+				if !w.step() {
+					break
+				}
+				if was && !w.Node.Spec.Unschedulable {
+					Expect(v1alpha1preservation.IsTainted(w.Node)).To(Equal(tainted))
+				}
+			}
+			Expect(w.Node.Annotations).NotTo(Or(HaveKey(markKey), HaveKey(recordKey)))
+			Expect(v1alpha1preservation.IsTainted(w.Node)).To(Equal(tainted))
+		},
+			Entry("where the pool wants a proof", func(*world) {}, true),
+			Entry("not where it does not", func(w *world) { w.Machine.Validated = false }, false),
+			Entry("not where the machine is terminated", func(w *world) { w.Machine.Terminating = true }, false),
+			Entry("not where the machines are replaced", func(w *world) { w.Machine.Rolling = true }, false),
+			Entry("not where nobody has had the node", func(w *world) { w.Node.Status.Conditions = w.Node.Status.Conditions[:1] }, false),
+		)
 
 		It("M3: should keep no pod of a DaemonSet away that tolerates what Kubernetes makes it tolerate", func() {
 			w := scheduled(maintenance("a"))

@@ -184,6 +184,13 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	}
 }
 
+// isHandedOver says that a requestor has had a node: its conditions are those of before.
+func isHandedOver(node *corev1.Node) bool {
+	return facts.IsMaintained(node) && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == ConditionMaintenanceInProgress && c.Status == corev1.ConditionTrue
+	})
+}
+
 // giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
 // empties the node.
 func giveBack(node *corev1.Node, emptied bool) {

@@ -62,7 +62,7 @@ func (f *situation) until() time.Time {
 // healthy says that the node is, as far as it shows, and that its machine has not failed.
 func (f *situation) healthy() bool {
 	_, tainted := preservation.TaintedSince(f.node)
-	return !tainted && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
+	return (!tainted || preservation.AwaitsValidation(f.node)) && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
 }
 
 // asked says that a request preserves the machine: another request does not change that (P6).
@@ -120,7 +120,7 @@ func ask(request, done string) func(f situation, r *requestFlags) (change, error
 				if held, err := isHeld(node); !held || err != nil {
 					return false, err
 				}
-				if _, tainted := preservation.TaintedSince(node); tainted || f.until().IsZero() {
+				if _, tainted := preservation.TaintedSince(node); tainted && !preservation.AwaitsValidation(node) || f.until().IsZero() {
 					return tainted, nil
 				}
 				return later(node)

@@ -30,6 +30,8 @@ type asker struct {
 	sparesPods bool
 	// ownBound says that what it asks for has a bound of its own instead of that of P13.
 	ownBound bool
+	// untilFailure says that its claim ends when the machine fails: it stands in nobody's way then (V5).
+	untilFailure bool
 	// passing says that it comes and goes beside other claims: people are told of its begin as if there were none, and mostly not of
 	// its end (M13, X10).
 	passing bool
@@ -55,6 +57,8 @@ var askers = []*asker{
 	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, weight: 1, exempt: true, sparesPods: true, ownBound: true, passing: true,
 		asks: (*Decision).remediable, outlives: (*Decision).remediates, follow: (*Decision).followRemediation,
 		spend: (*Decision).spendRemediation, settle: (*Decision).settleRemediation},
+	{cause: v1alpha1.CauseValidation, begun: WhyUnvalidated, exempt: true, ownBound: true, passing: true, untilFailure: true,
+		asks: (*Decision).neverAsks, spend: (*Decision).spendNothing, settle: (*Decision).settleValidation},
 	{cause: v1alpha1.CauseMaintenance, begun: WhyUnderMaintenance, exempt: true, sparesPods: true, ownBound: true, passing: true,
 		asks: (*Decision).maintainable, follow: (*Decision).countMaintenance, spend: (*Decision).spendMaintenance, settle: (*Decision).settleMaintenance},
 	{cause: v1alpha1.CauseWhenFailed, begun: WhyAskedInCase, weight: 3, personal: true, onceFailed: true,

@@ -45,6 +45,8 @@ type Group struct {
 	Remediation RemediationOptions
 	// DrainConditions says that others see in conditions of a node how its drain goes (D13).
 	DrainConditions bool
+	// Validation says what proves that a machine works that is back, nil if no proof is needed (V1).
+	Validation *Validation
 	// Members are the machines, in any order.
 	Members []facts.Member
 }
@@ -76,6 +78,12 @@ const (
 	RuleRemediation Rule = "X10"
 	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
 	RuleClaims Rule = "claims"
+	// RuleUnvalidated is the begin of a validation, RuleValidated its end with the proof, RuleNotValidated without it, and
+	// RuleValidationWaived what ends it otherwise.
+	RuleUnvalidated      Rule = "V1"
+	RuleValidated        Rule = "V3"
+	RuleNotValidated     Rule = "V4"
+	RuleValidationWaived Rule = "V5"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
 	RuleMargin Rule = "H4"
 )
@@ -165,6 +173,8 @@ type Decision struct {
 	outlast time.Time
 	// fresh says that the machine fails for a reason which no kept one shows (P15).
 	fresh bool
+	// gated says that the node has or gets the taint although nothing of it is to go (V2).
+	gated bool
 	// left says that the machine is left to machine-controller-manager, and what that preserves by itself.
 	left bool
 	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
@@ -235,6 +245,7 @@ func decide(g Group, m facts.Member, now time.Time) Decision {
 	default:
 		d.Next = nearAt
 	}
+	d.settleGate(g)
 	d.outwait(g, now)
 	d.awaitMaintenance(g, now)
 	if d.Target != nil {

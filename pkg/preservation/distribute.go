@@ -176,7 +176,7 @@ func (p *places) serve(g Group, now time.Time) {
 			d.giveUp()
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
-		case d.Target.has(Claim.exempt):
+		case d.Target.has(Claim.shields):
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
@@ -193,7 +193,7 @@ func (p *places) serve(g Group, now time.Time) {
 // leave releases a machine that has no place, unless a claim of it needs none (M12, X10). A person's claim that is left is used up: the
 // request would begin a new one (T3).
 func (d *Decision) leave(rule Rule, why reason.Reason) {
-	if d.Target.has(Claim.exempt) {
+	if d.Target.has(Claim.shields) {
 		d.Target.drop(v1alpha1.CauseAuto)
 		if d.Rule == "" {
 			d.become(RuleClaims, why)

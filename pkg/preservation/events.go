@@ -21,6 +21,14 @@ const (
 	EventFailed = "PreservedMachineFailed"
 	// EventRecovered says that a machine in Failed:Preserved is healthy again.
 	EventRecovered = "PreservedMachineRecovered"
+	// EventUnvalidated says that the node of a machine that is back takes no new pods until the machine is validated (V1).
+	EventUnvalidated = "MachineAwaitsValidation"
+	// EventValidated says that there is proof that a machine works that is back: its node takes pods again (V3).
+	EventValidated = "MachineValidated"
+	// EventNotValidated says that there was no proof in time: the node takes pods again (V4).
+	EventNotValidated = "MachineNotValidated"
+	// EventValidationWaived says that no proof is needed any more: the node takes pods again (V5).
+	EventValidationWaived = "MachineValidationWaived"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
 	// EventNodeDenied says why the taint, the annotations and the condition of a preservation that ended are still on the Node (P14).
@@ -46,6 +54,13 @@ func (d *Decision) Event() (reason, note string) {
 		return EventRefused, "Machine failed and is replaced because " + d.Why.Text
 	case d.Verdict == Ignored:
 		return EventRefused, "Machine is not preserved because " + d.Why.Text
+	}
+	validation, takes := d.validationEvent()
+	switch {
+	case validation != "" && d.Target != nil:
+		return validation, fmt.Sprintf("%s. Machine is %s until %s (cause %s)", takes, d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), d.Target.Cause())
+	case validation != "":
+		return validation, fmt.Sprintf("%s. Machine is no longer preserved (cause was %s)", takes, d.Current.Cause())
 	case d.Target != nil:
 		reason = EventPreserved
 		switch d.Rule {
@@ -71,7 +86,7 @@ func (d *Decision) GoesOn() bool {
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
 func IsEvent(reason string) bool {
-	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout}, reason)
+	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventUnvalidated, EventValidated, EventNotValidated, EventValidationWaived, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout}, reason)
 }
 
 // RuleTold returns the rule that an Event with this reason and action tells of. It is empty for an Event of another version, and where

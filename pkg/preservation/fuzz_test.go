@@ -49,8 +49,8 @@ func FuzzRequestOf(f *testing.F) {
 
 // written are the values that may be written into the annotations of a Machine: of a Node's text nothing but a valid
 // request is among them (P14).
-var written = regexp.MustCompile(`^(|now|true|when-failed|false|invalid|auto|maintenance|remediation|machine-m|[0-9]{1,2}|(Node|Machine):(|true|when-failed|false)|` +
-	`(Running|Failed|Unknown|Pending|CrashLoopBackOff|InPlaceUpdateFailed):Preserved|` + aTime + `(/` + aTime + `)?|((auto[?]?|now|when-failed|maintenance|remediation)=` + aTime + `,?)+)$`)
+var written = regexp.MustCompile(`^(|now|true|when-failed|false|invalid|auto|maintenance|remediation|validation|machine-m|[0-9]{1,2}|(Node|Machine):(|true|when-failed|false)|` +
+	`(Running|Failed|Unknown|Pending|CrashLoopBackOff|InPlaceUpdateFailed):Preserved|` + aTime + `(/` + aTime + `)?|((auto[?]?|now|when-failed|maintenance|remediation|validation)=` + aTime + `,?)+)$`)
 
 const aTime = `[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z`
 

@@ -28,6 +28,10 @@ func (g Group) Of(deployment *machinev1alpha1.MachineDeployment) Group {
 	if timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout]); err == nil && timeout > 0 {
 		g.Timeout = timeout
 	}
+	g.Validation = nil
+	if settings, err := v1alpha1.ValidationOf(deployment); err == nil && settings != nil {
+		g.Validation = validationOf(settings)
+	}
 	g.PrefersNew = deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true"
 	return g
 }

@@ -111,11 +111,14 @@ func (d *Decision) settleMaintenance(a *asker, g Group, now time.Time) {
 		claim.Expiry, target.MaintenanceOver = until, time.Time{}
 	case ends && d.isWell():
 		target.drop(a.cause)
+		target.MaintenanceOver = time.Time{}
 		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
+		d.comeBack(g, now)
 	case ends && target.MaintenanceOver.IsZero():
 		target.MaintenanceOver = now.Truncate(time.Second)
 		claim.Expiry = earlier(claim.Expiry, target.MaintenanceOver.Add(g.Timeouts.For(d.Machine).Health))
 		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
+		d.comeBack(g, now)
 	}
 	if auto := target.claim(v1alpha1.CauseAuto); auto != nil && target.maintained() && !target.remediated() && !now.Before(auto.Expiry) {
 		target.drop(v1alpha1.CauseAuto) // its place is free

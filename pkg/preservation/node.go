@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	untilPrefix = "Machine preserved until "
+	untilPrefix    = "Machine preserved until "
+	awaitingPrefix = "Node takes no new pods until it is validated, or until "
 	// drainedText is the very text by which machine-controller-manager knows that a preserved node needs no drain. Its own
 	// would delete pods with volumes by force from a node that does not answer.
 	drainedText = "Preserved node drained successfully."
@@ -47,11 +48,7 @@ func taint(node *corev1.Node, wanted bool, now time.Time) {
 		return
 	}
 	if wanted {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
-			Key:       v1alpha1.TaintPreserved,
-			Effect:    corev1.TaintEffectNoSchedule,
-			TimeAdded: &metav1.Time{Time: now.Truncate(time.Second)},
-		})
+		v1alpha1.Taint(node, now)
 		return
 	}
 	node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOurTaint)
@@ -91,13 +88,16 @@ func DrainBegan(node *corev1.Node, failed, now time.Time) time.Time {
 	return began
 }
 
-func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOurTaint) }
+func isTainted(node *corev1.Node) bool { return v1alpha1.IsTainted(node) }
 
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
-func setPreserved(node *corev1.Node, target *Record, shows bool, now time.Time) {
+func setPreserved(node *corev1.Node, target *Record, gated, shows bool, now time.Time) {
 	progress, told := v1alpha1.ReasonPreserved, ""
+	if claim := target.claim(v1alpha1.CauseValidation); gated && claim != nil {
+		progress, told = v1alpha1.ReasonAwaitingValidation, awaitingPrefix+formatTime(claim.Expiry)+". "
+	}
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {

@@ -45,7 +45,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		if d.ConsumeRequest && !now.Before(d.limit) {
 			d.end(RuleMaxTimeout, WhyKeptForTooLong)
 		} else {
-			d.release(WhyExpired)
+			d.release(d.whyOver(g, now))
 		}
 	case d.Request.Value == v1alpha1.RequestFalse && outliving == nil:
 		d.release(WhyStopped)
@@ -78,7 +78,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			d.release(WhyComponentsNotReady)
 			d.ConsumeRequest = true
 		default:
-			d.settleFailure(now)
+			d.settleFailure(g, now)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (d *Decision) withdrawn(claim Claim) bool {
 }
 
 // settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
-func (d *Decision) settleFailure(now time.Time) {
+func (d *Decision) settleFailure(g Group, now time.Time) {
 	switch {
 	case d.rolling && (d.Target.Failed || d.Target.FailsAt.IsZero() && d.due):
 		d.replace()
@@ -120,11 +120,12 @@ func (d *Decision) settleFailure(now time.Time) {
 	case d.Target.Failed && d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 		d.become(RuleRecover, WhyHealthyAgain)
+		d.awaitValidation(g, now)
 	case d.Target.Failed:
 	case !d.Target.FailsAt.IsZero():
-		d.settleFailing(now)
+		d.settleFailing(g, now)
 	case d.near && !d.rolling:
-		d.settleDoubted(now)
+		d.settleDoubted(g, now)
 	}
 }
 
@@ -138,7 +139,7 @@ func (d *Decision) recovered() bool {
 func (d *Decision) isWell() bool { return d.healthy && (!d.Target.Failing() || d.recovered()) }
 
 // settleFailing is for a machine that is held because its deadline is near (H4).
-func (d *Decision) settleFailing(now time.Time) {
+func (d *Decision) settleFailing(g Group, now time.Time) {
 	switch {
 	case d.recovered():
 		d.Deadline = time.Time{}
@@ -158,27 +159,27 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.due && !d.healthy && d.rolling:
 		d.replace()
 	default:
-		d.beside = d.asked && !d.Target.Provisional && !d.Target.has(Claim.exempt) && !d.Target.has(Claim.tentative)
+		d.beside = d.asked && !d.Target.Provisional && !d.Target.has(Claim.shields) && !d.Target.has(Claim.tentative)
 		if d.due && !d.healthy { // else machine-controller-manager has yet to see it
-			d.fail()
+			d.fail(g, now)
 		}
 	}
 }
 
 // settleDoubted is for a preserved machine whose deadline has come near.
-func (d *Decision) settleDoubted(now time.Time) {
+func (d *Decision) settleDoubted(g Group, now time.Time) {
 	d.Target.FailedSince, d.Target.FailsAt = failedSince(d.Machine), d.Deadline
 	if d.Rule == "" {
 		d.become(RuleMargin, WhyAboutToFail)
 	}
-	exempt := d.Target.has(Claim.exempt)
+	shielded := d.Target.has(Claim.shields)
 	d.claims = !d.asked && d.Target.HasPlace(now)
-	d.beside, d.renews = d.asked && !exempt, !exempt
+	d.beside, d.renews = d.asked && !shielded, !shielded
 	if d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}
 	if d.due {
-		d.fail()
+		d.fail(g, now)
 	}
 }
 
@@ -193,13 +194,17 @@ func (d *Decision) replace() {
 }
 
 // fail is the transition at the deadline itself (H4).
-func (d *Decision) fail() {
+func (d *Decision) fail(g Group, now time.Time) {
 	d.become(RuleFail, WhyMachineFailed)
 	if a := askerOf(d.Target.Cause()); d.Target.Provisional && a.onceFailed {
 		d.become(a.begun.Rule, a.begun)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 	d.Target.confirm()
+	if d.Target.validating() {
+		d.Target.openGate()
+		d.failUnvalidated(g, now)
+	}
 }
 
 // stopped says that what was written into the Machine's status has been removed from there together with the annotation

@@ -14,6 +14,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -39,7 +40,7 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		if rapid.Bool().Draw(t, "kept") {
 			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),
 				pick(t, "cause", Causes()...), ahead(t, "expiry").Truncate(time.Second)))
-			if claims := pick(t, "claims", "", "auto=%s,maintenance=%s", "auto=%s,remediation=%s", "maintenance=%s,when-failed=%s", "now=%s,remediation=%s"); claims != "" {
+			if claims := pick(t, "claims", "", "auto=%s,maintenance=%s", "auto=%s,remediation=%s", "maintenance=%s,when-failed=%s", "now=%s,remediation=%s", "auto=%s,validation=%s", "now=%s,validation=%s", "maintenance=%s,validation=%s", "remediation=%s,validation=%s"); claims != "" {
 				options = append(options, Annotation(NoteClaims, fmt.Sprintf(claims, stamp(ahead(t, "first")), stamp(ahead(t, "second")))))
 			} else if rapid.Bool().Draw(t, "about to fail") {
 				claims := "now=" + stamp(ahead(t, "asked")) + ",auto?=" + stamp(ahead(t, "tentative"))
@@ -93,6 +94,12 @@ func groups(now time.Time) *rapid.Generator[Group] {
 				NodeAnnotation(with[0], pick(t, "node's "+with[0], with[1:]...))(m.Node)
 			}
 		}
+		if rapid.Bool().Draw(t, "tainted") {
+			Taint(v1alpha1.TaintPreserved, around(t, "taint"))(m.Node)
+		}
+		if rapid.Bool().Draw(t, "reported") {
+			m.Node.Status.Conditions = append(m.Node.Status.Conditions, corev1.NodeCondition{Type: "GPUHealthy", Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(around(t, "report"))})
+		}
 		return m
 	}
 	return rapid.Custom(func(t *rapid.T) Group {
@@ -101,6 +108,9 @@ func groups(now time.Time) *rapid.Generator[Group] {
 			Share:  rapid.SampledFrom([]*int32{nil, new(int32(0)), new(int32(1)), new(int32(2))}).Draw(t, "share"), Timeout: time.Hour, MaxTimeout: 24 * time.Hour,
 			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: seldom(t, "rollout")}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
+		}
+		if rapid.Bool().Draw(t, "validated") {
+			g.Validation = &Validation{Condition: "GPUHealthy", Timeout: 15 * time.Minute}
 		}
 		g.Forbidden, g.PrefersNew = seldom(t, "forbidden"), rapid.Bool().Draw(t, "prefersNew")
 		if seldom(t, "storm") {
@@ -205,6 +215,9 @@ func TestPromises(t *testing.T) {
 			if _, auto := claimed(d.Target)[v1alpha1.CauseAuto]; auto && d.Current == nil && g.Storm.IsOn() && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil {
 				t.Errorf("P16: %s is auto-preserved anew in a storm", d.Machine.Name)
 			}
+			if gated := slices.ContainsFunc(d.Target.Claims, func(c Claim) bool { return c.Cause == v1alpha1.CauseValidation }); gated && d.Current == nil {
+				t.Errorf("V1: %s is preserved for nothing but a validation", d.Machine.Name)
+			}
 			if d.Target.Provisional && d.Target.FailsAt.IsZero() {
 				t.Errorf("H4: %s is held for a deadline, and has none", d.Machine.Name)
 			}
@@ -279,7 +292,7 @@ func TestWrites(t *testing.T) {
 			if m.Node == nil || d.Target.Provisional {
 				continue
 			}
-			if _, tainted := TaintedSince(m.Node); tainted != d.Target.Drains() || m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
+			if _, tainted := TaintedSince(m.Node); tainted != d.Taints() || m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
 				t.Errorf("P5 P7: the node of %s is not protected, or it is %t that it is tainted", d.Machine.Name, tainted)
 			}
 		}

@@ -40,6 +40,7 @@ func (c Claim) Personal() bool { return askerOf(c.Cause).personal }
 func (c Claim) unrequested() bool { return !c.Personal() && !c.Tentative }
 
 func (c Claim) exempt() bool     { return askerOf(c.Cause).exempt }
+func (c Claim) shields() bool    { return c.exempt() && !askerOf(c.Cause).untilFailure }
 func (c Claim) sparesPods() bool { return askerOf(c.Cause).sparesPods }
 func (c Claim) outlives() bool   { return askerOf(c.Cause).outlives != nil }
 func (c Claim) ownBound() bool   { return askerOf(c.Cause).ownBound }
@@ -69,6 +70,8 @@ type Record struct {
 	MaintenanceOver time.Time
 	// RemediatedUntil is what the expiry of the claim of a remediation was made of (X10). Zero if there is none.
 	RemediatedUntil time.Time
+	// ValidatingSince is when the machine came back that has yet to be validated (V1). Zero if it has not.
+	ValidatingSince time.Time
 }
 
 // Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
@@ -200,6 +203,9 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	if record.remediated() {
 		record.RemediatedUntil = notes.RemediatedUntil
 	}
+	if record.validating() {
+		record.ValidatingSince = notes.ValidatingSince
+	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
 		record.Since = notes.Spent.Kept.Since
@@ -252,7 +258,7 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 
 // note notes what nobody but this package reads of a record, nil for none. RemediatedUntil outlives it.
 func (n *Notes) note(r *Record) {
-	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver = nil, time.Time{}, 0, time.Time{}
+	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver, n.ValidatingSince = nil, time.Time{}, 0, time.Time{}, time.Time{}
 	if r == nil {
 		return
 	}
@@ -271,6 +277,9 @@ func (n *Notes) note(r *Record) {
 	}
 	if r.remediated() {
 		n.RemediatedUntil = r.RemediatedUntil.UTC()
+	}
+	if r.validating() {
+		n.ValidatingSince = r.ValidatingSince.UTC()
 	}
 }
 

@@ -54,7 +54,7 @@ var _ = Describe("Record", func() {
 	})
 
 	It("P11: should tell each cause of which it is known why", func() {
-		Expect(Causes()).To(ConsistOf("now", "when-failed", "auto", "maintenance", "remediation"))
+		Expect(Causes()).To(ConsistOf("now", "when-failed", "auto", "maintenance", "remediation", "validation"))
 		for _, cause := range Causes() {
 			Expect(WhyBegun(cause).Rule).NotTo(BeEmpty())
 		}

@@ -134,6 +134,7 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 	case d.isWell():
 		d.become(RuleRemediation, WhyPowerCycleOver)
 		d.Verdict = Untold
+		d.comeBack(g, now)
 	default:
 		d.become(RuleClaims, WhyPowerCycleOver)
 	}
@@ -151,7 +152,11 @@ func (d *Decision) giveUp() {
 	d.Target.drop(v1alpha1.CauseAuto)
 	switch {
 	case len(d.Target.Claims) == 0:
-		d.release(WhyPowerCycleFailed)
+		why := WhyPowerCycleFailed
+		if d.Why == WhyMachineFailed {
+			why = WhyFailedUnvalidated
+		}
+		d.release(why)
 		d.Next = time.Time{}
 	case d.Rule == RuleAuto:
 		d.become("", reason.Reason{})

@@ -5,7 +5,9 @@
 package preservation
 
 import (
+	"cmp"
 	"maps"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -29,6 +31,7 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		},
 	}
 	_, failed := TaintedSince(node)
+	failed = failed && !AwaitsValidation(node)
 	if !facts.IsHealthy(facts.Member{Machine: machine, Node: node}, facts.DefaultNodeConditions) {
 		status := &machine.Status.CurrentStatus
 		status.Phase, status.LastUpdateTime = machinev1alpha1.MachineUnknown, metav1.NewTime(now)
@@ -99,6 +102,10 @@ func shownClaims(node *corev1.Node, failed bool, told Message) []Claim {
 	}
 	if cycled && told.Cause != v1alpha1.CauseRemediation {
 		add(v1alpha1.CauseRemediation)
+	}
+	if AwaitsValidation(node) && told.Cause != v1alpha1.CauseValidation {
+		until := parseTime(strings.TrimSuffix(strings.TrimPrefix(told.Drain, awaitingPrefix), "."))
+		claims = append(claims, Claim{Cause: v1alpha1.CauseValidation, Expiry: cmp.Or(until, told.Until)})
 	}
 	if len(claims) == 0 {
 		add(v1alpha1.CauseAuto)

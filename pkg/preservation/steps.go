@@ -121,8 +121,8 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 func protection(d Decision, now time.Time) intent.Write {
 	return intent.Write{
 		Before: d.Node,
-		Lock:   isTainted(d.Node) != d.Target.Drains(), // the list of taints is replaced as a whole
-		Edit:   intent.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) }),
+		Lock:   isTainted(d.Node) != d.Taints(), // the list of taints is replaced as a whole
+		Edit:   intent.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Taints(), now) }),
 	}
 }
 
@@ -133,7 +133,7 @@ func condition(holder Holder, d Decision, now time.Time) intent.Write {
 			setReleased(node, now)
 			return
 		}
-		setPreserved(node, d.Target, d.showsDrain, now)
+		setPreserved(node, d.Target, d.gated, d.showsDrain, now)
 	})
 }
 

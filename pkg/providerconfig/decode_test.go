@@ -71,6 +71,10 @@ workers:
     powerOffTimeout: 4m
     powerOnTimeout: 5m
     nodeStartupTimeout: 6m
+  validation:
+    condition: GPUHealthy
+    timeout: 1h
+    onTimeout: Keep
 drainStrategies:
   disabled: true
   timeout: 30m
@@ -112,6 +116,10 @@ evidence:
 					PowerOffTimeout:    &metav1.Duration{Duration: 4 * time.Minute},
 					PowerOnTimeout:     &metav1.Duration{Duration: 5 * time.Minute},
 					NodeStartupTimeout: &metav1.Duration{Duration: 6 * time.Minute},
+				}, Validation: &preservation.Validation{
+					Condition: new("GPUHealthy"),
+					Timeout:   &metav1.Duration{Duration: time.Hour},
+					OnTimeout: new(preservation.OnTimeout("Keep")),
 				}},
 			},
 			DrainStrategies: &preservation.DrainStrategies{
@@ -169,6 +177,15 @@ evidence:
 		config, err = read(head)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Evidence).To(BeNil())
+	})
+
+	It("V1: should default the validation of pools that have one", func() {
+		config, err := read(head + "workers: [{name: worker-a}, {name: worker-b, validation: {label: gpu=healthy}}]")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Workers).To(HaveExactElements(
+			HaveField("Validation", BeNil()),
+			HaveField("Validation", Equal(&preservation.Validation{Label: new("gpu=healthy"), Timeout: &metav1.Duration{Duration: 15 * time.Minute}, OnTimeout: new(preservation.OnTimeout("Keep"))})),
+		))
 	})
 
 	It("should default the power cycles of pools that have them", func() {
@@ -292,7 +309,7 @@ evidence:
 		Entry("unknown field", head+"maxFailed: 3",
 			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainConditions, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
-			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
+			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle, validation`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
 			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
 		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",

@@ -49,6 +49,7 @@ var _ = Describe("example/shoot.yaml", func() {
 		config := read(func(data []byte) []byte { return data })
 		Expect(config.Workers[0].PowerCycle).To(BeNil())
 		Expect(config.DrainConditions).To(BeNil())
+		Expect(config.Workers[0].Validation).To(BeNil())
 		Expect(config.Evidence).To(BeNil())
 	})
 
@@ -58,6 +59,7 @@ var _ = Describe("example/shoot.yaml", func() {
 		Expect(config.Workers[0].MachineControllerManager.ForceDeletePodsWithVolumes).To(HaveValue(BeTrue()))
 		Expect(config.Workers[0].PowerCycle).NotTo(BeNil())
 		Expect(config.DrainConditions).To(HaveValue(BeTrue()))
+		Expect(config.Workers[0].Validation.Condition).To(HaveValue(Equal("GPUHealthy")))
 		Expect(config.Evidence.Enabled).To(HaveValue(BeTrue()))
 	})
 })

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -94,6 +95,24 @@ var _ = Describe("Decide", func() {
 		w.after(24 * time.Hour)
 		Expect(m.marks()).To(BeEmpty())
 	})
+
+	DescribeTable("V1: has a node wait for a proof from the very write with which it takes pods again", func(validated bool) {
+		w.Validated = validated
+		w.run()
+		m.contents = NodeContents{}
+		w.act(m)
+		w.run()
+		w.act(m)
+		w.boot(m)
+		w.steps = nil
+		w.run()
+		Expect(m.phase()).To(Equal("Succeeded"))
+		Expect(w.steps).To(And(ContainElement("untaint"), Not(ContainElement("node"))))
+		Expect(v1alpha1.IsTainted(m.node)).To(Equal(validated))
+	},
+		Entry("where its pool wants one", true),
+		Entry("and not where it does not", false),
+	)
 
 	Describe("X1: a node is only made safe when its host is off since the request", func() {
 		It("waits for a host that is on", func() {

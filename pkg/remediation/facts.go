@@ -46,6 +46,8 @@ type Group struct {
 	QuietTime time.Duration
 	// MaxServicing is how long the machine of a host that is being serviced is preserved (X18).
 	MaxServicing time.Duration
+	// Validated says that the pool wants a proof that a machine works when its power cycle is over (V1).
+	Validated bool
 	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9).
 	Evidence bool
 	// Timeouts are the defaults of the machines' timeouts, NodeConditions those of the types of conditions that make a node unhealthy.

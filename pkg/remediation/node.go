@@ -110,6 +110,9 @@ func (d *decision) editNode() {
 		delete(after.Annotations, v1alpha1.AnnotationPowerCycle)
 	}
 	untainted := d.is.record.Tainted && (d.clean || !d.is.underWay() && d.isProven()) && untaint(after)
+	if untainted && d.group.Validated && d.isProven() {
+		v1alpha1.Taint(after, d.now) // in one write: no pod comes in between (V1)
+	}
 	if d.fence && !untainted {
 		taint := taintOutOfService
 		taint.TimeAdded = &metav1.Time{Time: d.stamp()}

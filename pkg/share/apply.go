@@ -41,6 +41,11 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 		utilruntime.Must(err) // it is numbers and strings
 		wanted[v1alpha1.AnnotationPowerCycleSettings] = string(value)
 	}
+	if settings.Validation != nil {
+		value, err := json.Marshal(settings.Validation)
+		utilruntime.Must(err) // it is strings
+		wanted[v1alpha1.AnnotationValidation] = string(value)
+	}
 	changed := annotate(deployment, wanted)
 	if !nativeFields {
 		return changed
@@ -75,12 +80,17 @@ func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 	if err != nil {
 		powerCycle = nil // somebody has edited it
 	}
+	validation, err := v1alpha1.ValidationOf(deployment)
+	if err != nil {
+		validation = nil
+	}
 	return Settings{
 		AutoPreserveFailedMax:      int32(limit),
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
 		PreferNewFailures:          deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true",
 		PowerCycle:                 powerCycle,
+		Validation:                 validation,
 	}, true
 }
 
@@ -98,6 +108,7 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationForceDeletePodsWithVolumes,
 		v1alpha1.AnnotationPreferNewFailures,
 		v1alpha1.AnnotationPowerCycleSettings,
+		v1alpha1.AnnotationValidation,
 	} {
 		current, there := deployment.Annotations[key]
 		value, keep := wanted[key]

@@ -109,6 +109,38 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(err).To(MatchError(ContainSubstring(key)))
 	})
 
+	It("V1: should get the validation, complete and always the same, only where it is set", func() {
+		const key = "machine-preservation.extensions.gardener.cloud/validation-settings"
+		expected := deployment.DeepCopy()
+		Apply(expected, settings, false, 0)
+		validated := settings
+		validated.Validation = &v1alpha1.Validation{Condition: new("GPUHealthy")}
+		v1alpha1.SetDefaults_Validation(validated.Validation)
+
+		Apply(deployment, validated, false, 0)
+		Expect(deployment.Annotations).To(HaveKeyWithValue(key, `{"condition":"GPUHealthy","timeout":"15m0s","onTimeout":"Keep"}`))
+		Expect(Apply(deployment, validated, false, 0)).To(BeFalse(), "twice changes nothing")
+		actual, ok := Of(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(validated))
+
+		By("Reading what a former version has written")
+		deployment.Annotations[key] = `{"condition":"GPUHealthy"}`
+		Expect(v1alpha1.ValidationOf(deployment)).To(Equal(validated.Validation))
+
+		for _, edited := range []string{"{}", "x"} {
+			deployment.Annotations[key] = edited
+			Expect(Apply(deployment, settings, false, 0)).To(BeTrue())
+			Expect(deployment).To(Equal(expected))
+		}
+		deployment.Annotations[key] = "x"
+		actual, ok = Of(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(settings))
+		_, err := v1alpha1.ValidationOf(deployment)
+		Expect(err).To(MatchError(ContainSubstring(key)))
+	})
+
 	DescribeTable("should have the native number lowered, and never raised", func(nativeMax, want int32) {
 		Apply(deployment, settings, true, 7)
 		Expect(Apply(deployment, settings, true, nativeMax)).To(Equal(want != 7))

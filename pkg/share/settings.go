@@ -132,6 +132,8 @@ type Settings struct {
 	PreferNewFailures bool
 	// PowerCycle is how hosts are powered off and on again, with defaults; nil if they are not.
 	PowerCycle *v1alpha1.PowerCycle
+	// Validation is what proves that a machine works that is back, with defaults; nil if no proof is needed (V1).
+	Validation *v1alpha1.Validation
 }
 
 // SettingsFor returns what applies to a worker pool: the values that count, and false and 0 if nothing is set. It limits the number to
@@ -151,6 +153,7 @@ func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defa
 	if defaults != nil && defaults.MaxMachinePreserveTimeout != nil {
 		settings.MachinePreserveTimeout = min(settings.MachinePreserveTimeout, defaults.MaxMachinePreserveTimeout.Duration)
 	}
+	settings.Validation = validationFor(pool, config)
 	if defaults != nil && defaults.Hosts != nil && !defaults.Hosts.Disabled {
 		settings.PowerCycle = powerCycleFor(pool, config, defaults.Hosts)
 	}
@@ -170,4 +173,15 @@ func powerCycleFor(pool Pool, config *preservation.MachinePreservationConfig, ho
 		powerCycle.Automatic = new(v1alpha1.AutomaticFalse)
 	}
 	return powerCycle
+}
+
+func validationFor(pool Pool, config *preservation.MachinePreservationConfig) *v1alpha1.Validation {
+	i := slices.IndexFunc(config.Workers, func(w preservation.Worker) bool { return w.Name == pool.Name })
+	if i < 0 || config.Workers[i].Validation == nil {
+		return nil
+	}
+	validation := &v1alpha1.Validation{}
+	// It has nothing that could fail to be converted.
+	utilruntime.Must(v1alpha1.Convert_preservation_Validation_To_v1alpha1_Validation(config.Workers[i].Validation.DeepCopy(), validation, nil))
+	return validation
 }

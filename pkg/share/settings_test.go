@@ -96,6 +96,14 @@ var _ = Describe("#SettingsFor", func() {
 			To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 2 * time.Hour}))
 	})
 
+	It("V1: should have the validation of the pool, and of no other", func() {
+		config := &preservation.MachinePreservationConfig{Workers: []preservation.Worker{
+			{Name: "pool", Validation: &preservation.Validation{Label: new("gpu=healthy"), Timeout: hours(1), OnTimeout: new(preservation.OnTimeout("Keep"))}},
+		}}
+		Expect(SettingsFor(Pool{Name: "pool"}, config, nil).Validation).To(Equal(&v1alpha1.Validation{Label: new("gpu=healthy"), Timeout: hours(1), OnTimeout: new(v1alpha1.OnTimeoutKeep)}))
+		Expect(SettingsFor(Pool{Name: "other"}, config, nil).Validation).To(BeNil())
+	})
+
 	It("P13: should cut a timeout to what operators allow", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{MachinePreserveTimeout: hours(1), MaxMachinePreserveTimeout: hours(3)}
 		for set, expected := range map[int]time.Duration{2: 2 * time.Hour, 3: 3 * time.Hour, 2562047: 3 * time.Hour} {

@@ -62,6 +62,8 @@ type Pool struct {
 	deploymentName string
 	// prefersNew has the pool prefer new failures, from when it is configured next.
 	prefersNew bool
+	// validation has the pool want a proof that machines work that are back, from when it is configured next.
+	validation *v1alpha1.Validation
 	// heals undo the faults of machines, by their names.
 	heals map[string]func(context.Context) error
 }
@@ -120,6 +122,7 @@ func (p *Pool) configure(number int32, timeout time.Duration) {
 			settings, err := v1alpha1.PowerCycleOf(&deployment)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(settings).To(Equal(p.powerCycle()))
+			g.Expect(s.Validation).To(Equal(p.validation))
 			placed += s.AutoPreserveFailedMax
 			if chosen == "" && s.AutoPreserveFailedMax == number {
 				chosen = deployment.Name
@@ -144,6 +147,7 @@ func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
 				PreferNewFailures:      &p.prefersNew,
 			},
 			PowerCycle: p.powerCycle(),
+			Validation: p.validation,
 		})
 	})
 }

@@ -64,6 +64,8 @@ func (w *World) Ended(e End, excuses ...Excuses) (why string, v *Violation) {
 	switch {
 	case was.IsAuto(e.At) && was.Phase != "" && was.Phase != FailedPreserved && e.Full: // without a phase it is held before its deadline
 		return "it recovered, failed again, and found no place (P1, T2)", nil
+	case was.IsOnlyValidated(e.At):
+		return "it was validated, or failed before (V3, V5)", nil
 	case was.IsAuto(e.At) && was.Phase == FailedPreserved && e.Repeats:
 		return "another machine fails for a new reason (P15)", nil
 	case was.Phase == "" && e.Is.Status == machinev1alpha1.MachineRunning && e.At.Sub(e.Since) <= w.Margin:
@@ -130,6 +132,41 @@ func (w *World) TakenForHealthy(was, is Machine, broken, at time.Time, excuses .
 		return nil
 	}
 	return blame("H1", "is taken for healthy although it is not since %s: %s", broken.UTC().Format(time.TimeOnly), is)
+}
+
+// Gate is what is known of the validation of a machine.
+type Gate struct {
+	// Since is when the machine came back, Until when the time for the proof is over. Both are zero if it has not come back.
+	Since, Until time.Time
+}
+
+// IsProven says that a node shows the proof: a condition that was reported since the machine came back (V3).
+func (g Gate) IsProven(node *corev1.Node, condition corev1.NodeConditionType) bool {
+	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == condition && c.Status == corev1.ConditionTrue && !(c.LastHeartbeatTime.Time.Before(g.Since) && c.LastTransitionTime.Time.Before(g.Since))
+	})
+}
+
+// Opened judges that the node of a machine that came back takes pods, or is about to, without a proof (V1, V2).
+func (w *World) Opened(g Gate, proven bool, at time.Time, excuses ...Excuses) *Violation {
+	switch {
+	case g.Since.IsZero() || proven || !at.Add(w.Lag).Before(g.Until) || w.Excused(at, nil, ends, excuses...) != "":
+		return nil
+	}
+	return blame("V2", "came back at %s, nothing proves that it works, and its node takes pods before %s", stamp(g.Since), stamp(g.Until))
+}
+
+// Closed judges for how long a node waits for a proof (V4), or takes no pods although there is one, which is there since some time (V3).
+func (w *World) Closed(m Machine, g Gate, proven, now time.Time, excuses ...Excuses) *Violation {
+	switch {
+	case !m.IsValidated() || g.Since.IsZero() || w.hindered(now, []Kind{Fault, ShootAway, Killed, Touched}, excuses):
+		return nil
+	case w.elapsed(g.Until, now) > w.Late:
+		return blame("V4", "is not validated, and its node waits for that for more than %s beyond its time", w.Late)
+	case !proven.IsZero() && w.elapsed(proven, now) > w.Late:
+		return blame("V3", "is proven to work since %s, and its node takes no pods", stamp(proven))
+	}
+	return nil
 }
 
 // Overdue judges for how long a machine is kept.

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
@@ -48,6 +49,9 @@ func kept(phase string, causes ...string) Machine {
 	}
 	return m
 }
+
+// gate is that of a machine that came back an hour ago, and waits for another one.
+var gate = Gate{Since: ago(time.Hour), Until: now.Add(time.Hour)}
 
 // beBlamed expects a violation of a rule, or none.
 func beBlamed(v *Violation, rule string) {
@@ -88,6 +92,8 @@ var _ = Describe("judges", func() {
 		Entry("M13: with the end of the maintenance", kept(FailedPreserved, "maintenance"), excuse(MaintenanceOver, 0), false),
 		Entry("M13: with the end of the maintenance, and it is kept for something else", kept(FailedPreserved, "auto"), excuse(MaintenanceOver, 0), true),
 		Entry("X10: with the end of the power cycle", kept(FailedPreserved, "auto", "remediation"), excuse(PowerCycleOver, 0), false),
+		Entry("V3: only its validation kept it", kept(RunningPreserved, "validation"), nil, false),
+		Entry("V3: something else kept it as well", kept(RunningPreserved, "auto", "validation"), nil, true),
 		Entry("P1: it had recovered, and finds no place", kept(RunningPreserved, "auto"), nil, false, func(_ *World, e *End) { e.Full = true }),
 		Entry("P1: it had recovered, and there is one", kept(RunningPreserved, "auto"), nil, true),
 		Entry("P1: it had recovered, and a person keeps it", kept(RunningPreserved, "now"), nil, true, func(_ *World, e *End) { e.Full = true }),
@@ -102,6 +108,47 @@ var _ = Describe("judges", func() {
 		Entry("the sidecar was killed, and a person keeps it", kept(RunningPreserved, "now"), excuse(Killed, 0), true),
 		Entry("the sidecar was killed, and MCM 0.61 is to be held", kept(RunningPreserved, "now"), excuse(Killed, 0), false, func(w *World, _ *End) { w.HoldsLate = true }),
 	)
+
+	DescribeTable("V2: a node that takes pods without a proof", func(g Gate, proven bool, excuses Excuses, blamed bool) {
+		rule := ""
+		if blamed {
+			rule = "V2"
+		}
+		beBlamed(world.Opened(g, proven, now, nil, excuses), rule)
+	},
+		Entry("whose machine came back", gate, false, nil, true),
+		Entry("with a proof", gate, true, nil, false),
+		Entry("whose machine has not come back", Gate{}, false, nil, false),
+		Entry("after the timeout", Gate{Since: ago(time.Hour), Until: now}, false, nil, false),
+		Entry("with something that was done", gate, false, excuse(Vetoed, time.Minute), false),
+		Entry("with something that was done long ago", gate, false, excuse(Vetoed, 2*time.Minute), true),
+		Entry("after a fault", gate, false, excuse(Fault, 0), true),
+	)
+
+	DescribeTable("V3, V4: a node that takes no pods", func(m Machine, g Gate, proven time.Time, excuses Excuses, rule string) {
+		beBlamed(world.Closed(m, g, proven, now, nil, excuses), rule)
+	},
+		Entry("which waits", kept(RunningPreserved, "validation"), gate, time.Time{}, nil, ""),
+		Entry("after the timeout", kept(RunningPreserved, "auto", "validation"), Gate{Since: ago(time.Hour), Until: ago(time.Minute)}, time.Time{}, nil, "V4"),
+		Entry("right after the timeout", kept(RunningPreserved, "validation"), Gate{Since: ago(time.Hour), Until: ago(time.Second)}, time.Time{}, nil, ""),
+		Entry("although there is a proof", kept(RunningPreserved, "validation"), gate, ago(time.Minute), nil, "V3"),
+		Entry("with a proof that has just come", kept(RunningPreserved, "validation"), gate, ago(time.Second), nil, ""),
+		Entry("with a fault", kept(RunningPreserved, "validation"), gate, ago(time.Minute), excuse(Fault, 0), ""),
+		Entry("which is not validated", kept(RunningPreserved, "auto"), gate, ago(time.Minute), nil, ""),
+	)
+
+	It("V3: should know a proof from what was reported before", func() {
+		node := func(c corev1.NodeCondition) *corev1.Node {
+			return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{c}}}
+		}
+		before, after := metav1.NewTime(ago(2*time.Hour)), metav1.NewTime(now)
+		Expect(gate.IsProven(nil, "Good")).To(BeFalse())
+		Expect(gate.IsProven(node(corev1.NodeCondition{Type: "Good", Status: "True", LastHeartbeatTime: before, LastTransitionTime: before}), "Good")).To(BeFalse())
+		Expect(gate.IsProven(node(corev1.NodeCondition{Type: "Good", Status: "True", LastHeartbeatTime: after, LastTransitionTime: before}), "Good")).To(BeTrue())
+		Expect(gate.IsProven(node(corev1.NodeCondition{Type: "Good", Status: "True", LastHeartbeatTime: before, LastTransitionTime: after}), "Good")).To(BeTrue())
+		Expect(gate.IsProven(node(corev1.NodeCondition{Type: "Good", Status: "False", LastHeartbeatTime: after, LastTransitionTime: after}), "Good")).To(BeFalse())
+		Expect(gate.IsProven(node(corev1.NodeCondition{Type: "Bad", Status: "True", LastHeartbeatTime: after, LastTransitionTime: after}), "Good")).To(BeFalse())
+	})
 
 	DescribeTable("M12: a machine that need not be kept although its node is under maintenance", func(m Machine, onNode string, work Work, excuses Excuses, needNot bool) {
 		if work.Taken.IsZero() {

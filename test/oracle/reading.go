@@ -127,7 +127,7 @@ func (m Machine) IsAuto(now time.Time) bool {
 }
 
 // IsAsking says that a claim is one of people, or of the share.
-func IsAsking(cause string) bool { return !isWork(cause) }
+func IsAsking(cause string) bool { return !isWork(cause) && cause != v1alpha1.CauseValidation }
 
 func isWork(cause string) bool {
 	return cause == v1alpha1.CauseMaintenance || cause == v1alpha1.CauseRemediation
@@ -137,6 +137,17 @@ func isWork(cause string) bool {
 // nor drained.
 func (m Machine) IsWorkedOn(since time.Time) bool {
 	return slices.ContainsFunc(m.CausesSince(since), isWork)
+}
+
+// IsValidated says that the machine is back, and kept because it has yet to be validated: its node is tainted, and nothing is drained (V2).
+func (m Machine) IsValidated() bool {
+	_, ok := m.Claims[v1alpha1.CauseValidation]
+	return m.Kept && ok
+}
+
+// IsOnlyValidated says that nothing but that keeps it, or was since some time.
+func (m Machine) IsOnlyValidated(since time.Time) bool {
+	return m.IsValidated() && !slices.ContainsFunc(m.CausesSince(since), func(cause string) bool { return cause != v1alpha1.CauseValidation })
 }
 
 // IsOnlyWorkedOn says that nothing but a maintenance or a power cycle keeps the machine: it takes no place within the share (M12, X10).

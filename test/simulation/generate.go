@@ -31,6 +31,9 @@ func Histories(alone bool) *rapid.Generator[History] {
 				SettlingTime:      rapid.SampledFrom([]time.Duration{5 * time.Minute, 10 * time.Minute, 30 * time.Minute}).Draw(t, "settlingTime"),
 			}
 		}
+		if proof := rapid.SampledFrom([]Proof{"", "", PromptProof, LateProof, NoProof, FlappingProof}).Draw(t, "proof"); !alone {
+			h.Proof = proof
+		}
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {

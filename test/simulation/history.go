@@ -40,6 +40,8 @@ type History struct {
 	ShowsDrains bool
 	// Storm says when too many machines fail at the same time (P16, X21).
 	Storm facts.StormLimits
+	// Proof is how it is proven that machines work that are back, empty if the pool needs no proof (V1).
+	Proof Proof
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -73,6 +75,9 @@ func (h History) String() string {
 	}
 	if s := h.Storm; s.Enabled() {
 		fmt.Fprintf(&b, ", a storm is more than %d or %d%% that fail, and settles in %s", s.MaxFailing, s.MaxFailingPercent, s.SettlingTime)
+	}
+	if h.Proof != "" {
+		fmt.Fprintf(&b, ", the proof that machines work %s", h.Proof)
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")

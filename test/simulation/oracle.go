@@ -49,8 +49,10 @@ type oracle struct {
 	// shows says that nodes are to show all drains (D13).
 	shows bool
 	// storm says when too many machines fail at the same time, and stormy since when there are for certain; zero if there are not (P16).
-	storm    rules.Limits
-	stormy   time.Time
+	storm  rules.Limits
+	stormy time.Time
+	// proof is how it is proven that machines work that are back (V3).
+	proof    Proof
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -92,7 +94,7 @@ func newOracle(h History) *oracle {
 	}
 	return &oracle{
 		shows: h.ShowsDrains,
-		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, proof: h.Proof, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		storm: rules.Limits{
 			Number: int(h.Storm.MaxFailing), Percent: int(h.Storm.MaxFailingPercent),

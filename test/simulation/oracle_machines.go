@@ -40,6 +40,9 @@ type subject struct {
 	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
 	kept, maintained count
 	failure          failure
+	// gate is the validation of the machine, proven since when there is a proof, and provenOnce when there was one last.
+	gate               rules.Gate
+	proven, provenOnce time.Time
 	excuses
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can. From when until when it was before is in lately.
 	unhealthy time.Time
@@ -87,6 +90,8 @@ func (o *oracle) observeMachine(change *Change) {
 		s.everKept, s.suspicious = true, ""
 	}
 	o.observeCycle(change.name, s, before, was)
+	o.followGate(change.name, s, was)
+	o.observeProof(s)
 	if before == nil {
 		return
 	}
@@ -202,7 +207,7 @@ func (o *oracle) checkRecord(s *subject, was rules.Machine, change *Change) {
 	// One that fails again has a new expiry with its place.
 	again := s.record.IsFailing() && time.Since(s.failure.near) <= margin+soon || o.since(rules.Fault) <= calm && s.record.Phase == rules.FailedPreserved
 	switch {
-	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
+	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again && !s.record.IsValidated():
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
 	case !s.record.Kept:
 		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second, Full: len(o.places(false)) >= o.share, Repeats: o.repeats(s)}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
@@ -306,9 +311,11 @@ func (o *oracle) observeNode(change *Change) {
 		s.lately = rules.Failing{From: s.unhealthy, Until: time.Now()}
 	}
 	s.unhealthy, s.expired = rules.Since(s.unhealthy, !healthy, time.Now()), s.expired && !healthy
+	o.observeProof(s)
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
 		if before != nil && s.node != nil {
+			o.checkGate(change.name, s, before, s.node)
 			o.checkRemoved("the node of "+change.name, before.Annotations, s.node.Annotations)
 		}
 	}
@@ -324,7 +331,8 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 		return
 	}
 	o.judge(name, o.world.Overdue(s.record, time.Now()))
-	if !s.asked && !s.worked && !s.record.IsWorkedOn(time.Now().Add(-soon)) && s.record.Expiry.After(later(s.keptSince, s.failure.near).Add(o.operators.most+margin+soon)) && !o.alone {
+	o.judge(name, o.world.Closed(s.record, s.gate, s.proven, time.Now(), o.Excuses, s.Excuses))
+	if !s.asked && !s.record.IsValidated() && !s.worked && !s.record.IsWorkedOn(time.Now().Add(-soon)) && s.record.Expiry.After(later(s.keptSince, s.failure.near).Add(o.operators.most+margin+soon)) && !o.alone {
 		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.Expiry.Format(time.DateTime))
 	}
 	failed := s.record.Phase == rules.FailedPreserved
@@ -338,7 +346,9 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 		o.blame("P5", "%s is %s, and its node is not protected", name, s.record.Phase)
 	}
 	tainted := rules.HasTaint(s.node, v1alpha1.TaintPreserved)
-	if (failed && !s.record.IsWorkedOn(time.Now().Add(-soon))) != tainted && !o.alone { // MCM 0.62 cordons
+	worked := s.record.IsWorkedOn(time.Now().Add(-soon))
+	// Where a proof is needed, the taint stays until a power cycle is over (V2).
+	if ((failed || s.record.IsValidated()) && !worked) != tainted && !o.alone && (o.proof == "" || !worked) { // MCM 0.62 cordons
 		o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.Phase, tainted)
 	}
 	if failed && s.unhealthy.IsZero() {

@@ -68,7 +68,7 @@ func (o *oracle) observeDrain(node string) {
 	switch {
 	case taint >= 0 && (d == nil || !d.until.IsZero()):
 		d = &drained{since: time.Now()}
-		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil {
+		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && o.proof == "" { // else it may be of an earlier failure
 			d.since = added.Time
 		}
 		o.pods.drains[node] = d

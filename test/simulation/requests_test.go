@@ -66,6 +66,27 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Break{1, Dead}},
 			{2 * time.Hour, Break{2, Deadlocked}},
 		}}, seen{kept: 2, let: 2, "terminated": 3}},
+		"V1, V3: a machine recovers, and the proof is prompt": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
+		"V3: what was reported before the recovery is no proof": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
+		"V3: a proof that comes and goes counts": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: FlappingProof, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1}},
+		"V4: the proof never comes": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Proof: NoProof, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{75 * time.Minute, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, ended: 1, "terminated": 0}},
+		"V5: a machine fails while nothing else keeps it": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Proof: NoProof, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{83 * time.Minute, Break{0, Healthy}},
+			{89 * time.Minute, Break{0, Dead}},
+		}}, seen{"validation begins": 1, "validation ends": 1, "terminated": 1}},
 		"R2: the node withdraws what the machine asks for": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, false, "now", 0}},
 			{time.Hour, Ask{0, true, "false", 0}},

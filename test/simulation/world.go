@@ -43,6 +43,7 @@ type World struct {
 	processes   map[string]*Process // by their names
 	oracle      *oracle
 	requestors  *requestors
+	prover      *prover
 	// rolls is how often the template of the machines was changed.
 	rolls int
 
@@ -66,6 +67,7 @@ func newWorld(h History) *World {
 	w.cloud = newCloud(w.seed, w.shoot)
 	w.oracle = newOracle(h)
 	w.requestors = newRequestors(w)
+	w.prover = &prover{w: w, how: h.Proof, seen: map[string]time.Time{}}
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
 	w.seed.OnEvent = func(by, name, reason, note string) {
 		w.note(by, fmt.Sprintf("says of %s: %s", name, note))
@@ -134,6 +136,7 @@ func (w *World) run() {
 			w.cloud.tick()
 			w.pods.tick()
 			w.requestors.tick()
+			w.prover.tick()
 			w.oracle.look()
 		case <-w.ctx.Done():
 			return
@@ -180,6 +183,9 @@ func (w *World) createPool(h History) {
 			v1alpha1.AnnotationPreferNewFailures:      strconv.FormatBool(h.PrefersNew),
 			v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
 			v1alpha1.AnnotationPowerCycleSettings:     powerCycleSettings(false),
+		}
+		if h.Proof != "" {
+			deployment.Annotations[v1alpha1.AnnotationValidation] = validationSettings
 		}
 	}
 	w.create("machinedeployments", deployment)

@@ -51,14 +51,11 @@ func stripMachine(m *machinev1alpha1.Machine) {
 // stripNode returns what leaves of a Node what is read, with what is only read for power cycles, or without.
 func stripNode(powerCycle bool) toolscache.TransformFunc {
 	return shoot.Strip(func(n *corev1.Node) {
-		if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
-			n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
-		} else {
-			n.Labels = nil
-		}
+		tainted := v1alpha1.IsTainted(n)
+		n.Labels = readLabels(n.Labels, tainted)
 		n.Annotations = readAnnotations(n.Annotations)
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
-		n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
+		n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions, tainted), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
 	})
 }
 
@@ -67,8 +64,20 @@ var readInFull = []corev1.NodeConditionType{
 	corev1.NodeReady, v1alpha1.ConditionPreserved, v1alpha1.ConditionNodeDrain, v1alpha1.ConditionPowerCycle, drain.ConditionDrainInProgress, drain.ConditionDrained,
 }
 
-// readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few.
-func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
+// readLabels returns those labels of a Node that are read: of a node that takes no pods, any may be the proof that its machine works (V3).
+func readLabels(all map[string]string, tainted bool) map[string]string {
+	if tainted && len(all) <= maxLabels {
+		return all
+	}
+	if value, ok := all[v1alpha1.LabelControlPlane]; ok {
+		return map[string]string{v1alpha1.LabelControlPlane: value}
+	}
+	return nil
+}
+
+// readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few. Of a node that
+// takes no pods, it matters when they were reported (V3).
+func readConditions(all []corev1.NodeCondition, tainted bool) []corev1.NodeCondition {
 	var conditions []corev1.NodeCondition
 	for _, c := range all {
 		switch {
@@ -83,7 +92,11 @@ func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
 		case c.Type == machinev1alpha1.NodeInPlaceUpdate:
 			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
 		case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
-			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+			read := corev1.NodeCondition{Type: c.Type, Status: c.Status}
+			if tainted {
+				read.LastHeartbeatTime, read.LastTransitionTime = c.LastHeartbeatTime, c.LastTransitionTime
+			}
+			conditions = append(conditions, read)
 		}
 	}
 	return conditions
@@ -100,6 +113,8 @@ func readNodeInfo(info corev1.NodeSystemInfo, powerCycle bool) corev1.NodeSystem
 const (
 	// maxValue is more than any value has that means something, maxConditions more than a Node has conditions.
 	maxValue, maxConditions = 128, 32
+	// maxLabels is more than a Node has labels.
+	maxLabels = 256
 	// maxMessage is more than the message of a condition of ours has, or its reason.
 	maxMessage = 4 << 10
 )

@@ -93,7 +93,24 @@ type Worker struct {
 	MachineControllerManager *MachineControllerManagerSettings
 	// PowerCycle is how hosts of failed machines are powered off and on again, nil for not at all.
 	PowerCycle *PowerCycle
+	// Validation says what proves that a machine works that has recovered, nil if no proof is needed.
+	Validation *Validation
 }
+
+// Validation says what proves that a machine works. After decoding, every field but Condition and Label is set, and one of these.
+type Validation struct {
+	// Condition is the type of a condition of the Node that proves it, nil if Label does.
+	Condition *string
+	// Label is the label of the Node that proves it, as key=value, nil if Condition does.
+	Label *string
+	// Timeout is how long the node waits for the proof.
+	Timeout *metav1.Duration
+	// OnTimeout is what happens if there is no proof within the timeout.
+	OnTimeout *OnTimeout
+}
+
+// OnTimeout is what happens to a machine that is not validated in time.
+type OnTimeout string
 
 // PowerCycle configures how the hosts of a worker pool are powered off and on again. After decoding, every field is set.
 type PowerCycle struct {

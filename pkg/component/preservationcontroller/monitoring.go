@@ -63,6 +63,7 @@ var metrics = []string{
 	"machine_preservation_host_failure_timestamp_seconds",
 	"machine_preservation_host_quarantines_total",
 	"machine_preservation_transitions_total",
+	"machine_preservation_validations_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
 	"machine_preservation_hold_lead_seconds_count",
@@ -271,6 +272,12 @@ func alerts() []monitoringv1.Rule {
 			"Machines on a host fail again and again.",
 			"A machine on host {{ $labels.host }} failed, and {{ $value }} more failures on that host followed within a week. "+
 				"To list them, run `kubectl preserve history --host {{ $labels.host }}`.",
+		),
+		alert("MachinePreservationNotValidated", everybody, "",
+			`sum by (pool) (increase(machine_preservation_validations_total{outcome="NotValidated"}[1h])) > 0`,
+			"A machine that came back was not validated.",
+			"Nothing has proved within the timeout of its pool's validation that a machine of worker pool {{ $labels.pool }} works that came back. Its node takes "+
+				"pods again. The Event MachineNotValidated names the machine.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

@@ -12,14 +12,20 @@ import (
 	"strings"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -85,6 +91,9 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 		}
 		if worker.PowerCycle != nil {
 			allErrs = append(allErrs, ValidatePowerCycle(worker.PowerCycle, workerPath.Child("powerCycle"))...)
+		}
+		if worker.Validation != nil {
+			allErrs = append(allErrs, ValidateValidation(worker.Validation, workerPath.Child("validation"))...)
 		}
 	}
 
@@ -241,6 +250,57 @@ func ValidatePowerCycle(powerCycle *preservation.PowerCycle, fldPath *field.Path
 			detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinPowerCycleTimeout, v1alpha1.MaxPowerCycleTimeout)
 			allErrs = append(allErrs, field.Invalid(fldPath.Child(timeout.field), timeout.value.String(), detail))
 		}
+	}
+	return allErrs
+}
+
+// taken are the types of conditions that mean something else already: those of the kubelet, those of machine-controller-manager, and ours.
+// Where operators have machine-controller-manager heed others, a machine with such a condition is not healthy as long as it is True, so
+// that it proves nothing.
+var taken = sets.New(
+	string(corev1.NodeReady), string(corev1.NodeMemoryPressure), string(corev1.NodeDiskPressure), string(corev1.NodePIDPressure), string(corev1.NodeNetworkUnavailable),
+	string(machinev1alpha1.NodeInPlaceUpdate), "Terminating",
+	v1alpha1.ConditionPreserved, v1alpha1.ConditionNodeDrain, v1alpha1.ConditionPowerCycle,
+).Insert(facts.DefaultNodeConditions...)
+
+// ValidateValidation returns what is wrong with the validation of a pool that has its defaults. Each error names the field below
+// fldPath, its value and what is valid.
+func ValidateValidation(v *preservation.Validation, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	conditionPath, labelPath := fldPath.Child("condition"), fldPath.Child("label")
+	switch {
+	case v.Condition == nil && v.Label == nil:
+		allErrs = append(allErrs, field.Required(conditionPath, "either condition or label must be set"))
+	case v.Condition != nil && v.Label != nil:
+		allErrs = append(allErrs, field.Invalid(labelPath, *v.Label, "must not be set, because condition is set: only one of them can be the proof"))
+	}
+	if condition := v.Condition; condition != nil {
+		problems := utilvalidation.IsQualifiedName(*condition)
+		switch {
+		case len(problems) > 0:
+			allErrs = append(allErrs, field.Invalid(conditionPath, brief.Cut(*condition), "must be the type of a Node condition, for example \"GPUHealthy\": "+strings.Join(problems, ", ")))
+		case len(*condition) > v1alpha1.MaxValidationName:
+			allErrs = append(allErrs, field.TooLong(conditionPath, brief.Cut(*condition), v1alpha1.MaxValidationName))
+		case taken.Has(*condition) || maintenance.IsNodeCondition(corev1.NodeConditionType(*condition)):
+			allErrs = append(allErrs, field.Invalid(conditionPath, *condition, "must be a condition that only proves that a machine works: the kubelet, machine-controller-manager or this extension uses this condition for something else"))
+		}
+	}
+	if label := v.Label; label != nil {
+		key, value, ok := strings.Cut(*label, "=")
+		problems := append(utilvalidation.IsQualifiedName(key), utilvalidation.IsValidLabelValue(value)...)
+		if !ok || len(problems) > 0 {
+			allErrs = append(allErrs, field.Invalid(labelPath, brief.Cut(*label), strings.Join(append([]string{"must be a label as key=value, for example \"example.com/gpu=healthy\""}, problems...), ": ")))
+		}
+	}
+	if timeout := v.Timeout.Duration; timeout < v1alpha1.MinValidationTimeout || timeout > v1alpha1.MaxValidationTimeout {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("timeout"), timeout.String(), fmt.Sprintf("must be between %s and %s", v1alpha1.MinValidationTimeout, v1alpha1.MaxValidationTimeout)))
+	}
+	switch v1alpha1.OnTimeout(*v.OnTimeout) {
+	case v1alpha1.OnTimeoutKeep:
+	case "Replace":
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("onTimeout"), *v.OnTimeout, "must be Keep: machine-controller-manager replaces no machine that is healthy. Delete the Node to have its machine replaced"))
+	default:
+		allErrs = append(allErrs, field.NotSupported(fldPath.Child("onTimeout"), v1alpha1.OnTimeout(*v.OnTimeout), []v1alpha1.OnTimeout{v1alpha1.OnTimeoutKeep}))
 	}
 	return allErrs
 }

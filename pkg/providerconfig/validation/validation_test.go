@@ -7,6 +7,7 @@ package validation_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -259,6 +260,54 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.workers[1].powerCycle.powerOffTimeout: Invalid value: "59s": must be between 1m0s and 1h0m0s`,
 			`providerConfig.workers[1].powerCycle.powerOnTimeout: Invalid value: "-1m0s": must be between 1m0s and 1h0m0s`,
 			`providerConfig.workers[1].powerCycle.nodeStartupTimeout: Invalid value: "1h0m1s": must be between 1m0s and 1h0m0s`),
+	)
+
+	DescribeTable("V1: validation",
+		func(edit func(*preservation.Validation), messages ...string) {
+			validation := &preservation.Validation{Condition: new("GPUHealthy"), Timeout: &metav1.Duration{Duration: 15 * time.Minute}, OnTimeout: new(preservation.OnTimeout("Keep"))}
+			edit(validation)
+			config := &preservation.MachinePreservationConfig{Workers: []preservation.Worker{{Name: "system"}, {Name: "gpu", Validation: validation}}}
+			var actual []string
+			for _, err := range ValidateMachinePreservationConfig(config, pools, field.NewPath("providerConfig")) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+
+		Entry("a condition", func(*preservation.Validation) {}),
+		Entry("a condition of somebody's domain", func(v *preservation.Validation) { *v.Condition = "example.com/GPUHealthy" }),
+		Entry("a label", func(v *preservation.Validation) { v.Condition, v.Label = nil, new("example.com/gpu=healthy") }),
+		Entry("a label without a value", func(v *preservation.Validation) { v.Condition, v.Label = nil, new("healthy=") }),
+		Entry("shortest", func(v *preservation.Validation) { v.Timeout.Duration = time.Minute }),
+		Entry("longest", func(v *preservation.Validation) { v.Timeout.Duration = 24 * time.Hour }),
+		Entry("nothing", func(v *preservation.Validation) { v.Condition = nil },
+			`providerConfig.workers[1].validation.condition: Required value: either condition or label must be set`),
+		Entry("both", func(v *preservation.Validation) { v.Label = new("healthy=yes") },
+			`providerConfig.workers[1].validation.label: Invalid value: "healthy=yes": must not be set, because condition is set: only one of them can be the proof`),
+		Entry("what is no condition", func(v *preservation.Validation) { *v.Condition = "GPU healthy" },
+			`providerConfig.workers[1].validation.condition: Invalid value: "GPU healthy": must be the type of a Node condition, for example "GPUHealthy": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`),
+		Entry("a condition that is too long", func(v *preservation.Validation) {
+			*v.Condition = strings.Repeat("a", 70) + "/" + strings.Repeat("b", 60)
+		},
+			`providerConfig.workers[1].validation.condition: Too long: may not be more than 128 bytes`),
+		Entry("a label without a key", func(v *preservation.Validation) { v.Condition, v.Label = nil, new("healthy") },
+			`providerConfig.workers[1].validation.label: Invalid value: "healthy": must be a label as key=value, for example "example.com/gpu=healthy"`),
+		Entry("timeout too short", func(v *preservation.Validation) { v.Timeout.Duration = 59 * time.Second },
+			`providerConfig.workers[1].validation.timeout: Invalid value: "59s": must be between 1m0s and 24h0m0s`),
+		Entry("timeout too long", func(v *preservation.Validation) { v.Timeout.Duration = 25 * time.Hour },
+			`providerConfig.workers[1].validation.timeout: Invalid value: "25h0m0s": must be between 1m0s and 24h0m0s`),
+		Entry("what there is no means for", func(v *preservation.Validation) { *v.OnTimeout = "Replace" },
+			`providerConfig.workers[1].validation.onTimeout: Invalid value: "Replace": must be Keep: machine-controller-manager replaces no machine that is healthy. Delete the Node to have its machine replaced`),
+		Entry("what there is not", func(v *preservation.Validation) { *v.OnTimeout = "replace" },
+			`providerConfig.workers[1].validation.onTimeout: Unsupported value: "replace": supported values: "Keep"`),
+	)
+
+	DescribeTable("V1: conditions that mean something else already", func(condition string) {
+		validation := &preservation.Validation{Condition: &condition, Timeout: &metav1.Duration{Duration: 15 * time.Minute}, OnTimeout: new(preservation.OnTimeout("Keep"))}
+		Expect(ValidateValidation(validation, nil)).To(ConsistOf(HaveField("Detail", ContainSubstring("uses this condition for something else"))))
+	},
+		Entry(nil, "Ready"), Entry(nil, "MemoryPressure"), Entry(nil, "DiskPressure"), Entry(nil, "NetworkUnavailable"), Entry(nil, "KernelDeadlock"), Entry(nil, "ReadonlyFilesystem"),
+		Entry(nil, "InPlaceUpdate"), Entry(nil, "Preserved"), Entry(nil, "PowerCycle"), Entry(nil, "NodeDrain"), Entry(nil, "Drained"), Entry(nil, "MaintenanceInProgress"),
 	)
 
 	It("should refuse every name if there are no pools", func() {

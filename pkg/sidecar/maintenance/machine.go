@@ -39,6 +39,7 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate
 		return m, err
 	}
 	m.Hibernating = deployment.Spec.Replicas == 0
+	_, m.Validated = deployment.Annotations[v1alpha1.AnnotationValidation]
 	if m.Rolling, err = pools.IsRolling(ctx, deployment); err != nil {
 		return m, err
 	}

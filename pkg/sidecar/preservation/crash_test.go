@@ -192,7 +192,41 @@ var _ = Describe("P8: crash", func() {
 		}
 	)
 
+	var (
+		proof = NodeOption(func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "GPUHealthy", Status: corev1.ConditionTrue})
+		})
+		report = func(ctx context.Context, e *environment) {
+			e.editNodeStatus(ctx, "m", proof, func(n *corev1.Node) {
+				n.Status.Conditions[len(n.Status.Conditions)-1].LastHeartbeatTime = metav1.NewTime(e.now())
+			})
+		}
+		validates = func(ctx context.Context, e *environment) {
+			e.editDeployment(ctx, DeploymentAnnotation(prefix+"validation-settings", `{"condition":"GPUHealthy"}`))
+		}
+		comesBack = func(ctx context.Context, e *environment) {
+			validates(ctx, e)
+			heals(ctx, e)
+		}
+		givenBack = func(ctx context.Context, e *environment) {
+			validates(ctx, e)
+			e.editNode(ctx, "m", without(maintenance), Taint("node.machine.sapcloud.io/preserved", e.now()))
+		}
+	)
+
 	transitions := map[string]transition{
+		"V1 of an auto-preserved machine": {failed, plain, comesBack, nil, ""},
+		"V1 by the node":                  {failed, byNode("when-failed"), comesBack, nil, ""},
+		"V1 after a maintenance":          {healthy, maintained(), givenBack, nil, ""},
+		"V3 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); report(ctx, e) }, nil, ""},
+		"V3 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); report(ctx, e) }, counted, ""},
+		"V4 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, nil, ""},
+		"V4 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, counted, ""},
+		"V5 by false": {failed, plain, func(ctx context.Context, e *environment) {
+			comesBack(ctx, e)
+			e.settle(ctx)
+			setNode(with("false"))(ctx, e)
+		}, nothing, ""},
 		"T1 by the node":                              {healthy, byNode("now"), nil, nil, ""},
 		"T1 by the machine":                           {asked("now"), plain, nil, nil, ""},
 		"T1 by the machine, without a node":           {asked("now"), noNode, nil, nil, ""},

@@ -41,8 +41,12 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string) {
 func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 	countTransition(d, pool, r.Clock.Now())
 	if d.Verdict == preservation.Told {
+		eventType := corev1.EventTypeNormal
+		if d.Warns() {
+			eventType = corev1.EventTypeWarning
+		}
 		reason, note := d.Event()
-		r.Events.both(d, corev1.EventTypeNormal, reason, note)
+		r.Events.both(d, eventType, reason, note)
 	}
 }
 

@@ -32,6 +32,8 @@ const (
 
 var (
 	causes = preservation.Causes()
+	// outcomes are those of validations.
+	outcomes = []string{preservation.WhyValidated.ID, preservation.WhyNotValidated.ID}
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
@@ -43,6 +45,11 @@ var (
 		Name:      "refusals_total",
 		Help:      "Failed machines that were not preserved although they might have been.",
 	}, []string{"pool"})
+	validations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace,
+		Name:      "validations_total",
+		Help:      "Machines that were validated after they came back, or were not in time, by pool and outcome.",
+	}, []string{"pool", "outcome"})
 	holdLead = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace,
 		Name:      "hold_lead_seconds",
@@ -84,7 +91,7 @@ func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 }
 
 func init() {
-	metrics.Registry.MustRegister(transitions, refusals, holdLead, errorsTotal, storm, failing)
+	metrics.Registry.MustRegister(transitions, refusals, validations, holdLead, errorsTotal, storm, failing)
 	for _, gauge := range gauges {
 		metrics.Registry.MustRegister(gauge)
 	}
@@ -141,6 +148,11 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 
 	// An increase can be seen only of what was there before.
 	refusals.WithLabelValues(pool)
+	if group.Validation != nil {
+		for _, outcome := range outcomes {
+			validations.WithLabelValues(pool, outcome)
+		}
+	}
 	for _, kind := range []string{kindMachine, kindNode} {
 		errorsTotal.WithLabelValues(pool, kind)
 	}
@@ -168,7 +180,7 @@ func forget(deployment string) {
 
 // forgetPool drops what is counted by pool.
 func forgetPool(pool string) {
-	for _, counted := range []interface{ DeletePartialMatch(prometheus.Labels) int }{transitions, refusals, holdLead, errorsTotal} {
+	for _, counted := range []interface{ DeletePartialMatch(prometheus.Labels) int }{transitions, refusals, validations, holdLead, errorsTotal} {
 		counted.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }
@@ -182,6 +194,9 @@ func countTransition(d *preservation.Decision, pool string, now time.Time) {
 		cause = causeLabel(d.Current.Cause())
 	}
 	transitions.WithLabelValues(string(d.Rule), d.Why.ID, cause, pool).Inc()
+	if slices.Contains(outcomes, d.Why.ID) {
+		validations.WithLabelValues(pool, d.Why.ID).Inc()
+	}
 	if d.Target != nil && d.Target.Failing() && (d.Current == nil || !d.Current.Failing()) && !d.Deadline.IsZero() {
 		holdLead.WithLabelValues(pool, cause).Observe(d.Deadline.Sub(now).Seconds())
 	}

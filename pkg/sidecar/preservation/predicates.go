@@ -6,6 +6,7 @@ package preservation
 
 import (
 	"maps"
+	"slices"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +36,26 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 		return !maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) ||
 			!apiequality.Semantic.DeepEqual(e.ObjectOld.Spec.Taints, e.ObjectNew.Spec.Taints) ||
 			!apiequality.Semantic.DeepEqual(preservation.PreservedCondition(e.ObjectOld), preservation.PreservedCondition(e.ObjectNew)) ||
-			!health(e.ObjectOld).Equal(health(e.ObjectNew))
+			!health(e.ObjectOld).Equal(health(e.ObjectNew)) ||
+			mayProve(e.ObjectNew) && (!maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || !slices.Equal(reports(e.ObjectOld), reports(e.ObjectNew)))
 	}}
+}
+
+// mayProve says that a proof may be waited for that the machine of a node works (V3): the node has the taint, and its machine has not
+// failed. It does not depend on what the condition says but where a drain does.
+func mayProve(node *corev1.Node) bool {
+	c := preservation.PreservedCondition(node)
+	return v1alpha1.IsTainted(node) && (c == nil || !preservation.IsDrainReason(c.Reason))
+}
+
+// reports returns when the conditions of a node were reported that may be a proof.
+func reports(node *corev1.Node) (times []int64) {
+	for _, c := range node.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && c.Type != v1alpha1.ConditionPreserved && c.Type != corev1.NodeReady {
+			times = append(times, c.LastHeartbeatTime.Unix(), c.LastTransitionTime.Unix())
+		}
+	}
+	return times
 }
 
 // health returns what a machine may be unhealthy by (H1): the status of Ready, and the conditions that are not False; of

@@ -109,6 +109,19 @@ var _ = Describe("Predicates", func() {
 		Entry("a label", func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, false),
 	)
 
+	DescribeTable("V3: Node that waits for a proof", func(reason string, change NodeOption, want bool) {
+		before := Node("m", Taint("node.machine.sapcloud.io/preserved", Start), Condition("Preserved", corev1.ConditionTrue, reason, ""), Condition("GPUHealthy", corev1.ConditionTrue, "", ""))
+		after := before.DeepCopy()
+		change(after)
+		Expect(NodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+	},
+		Entry("a report", "AwaitingValidation", func(n *corev1.Node) { n.Status.Conditions[2].LastHeartbeatTime = now }, true),
+		Entry("a label", "AwaitingValidation", func(n *corev1.Node) { n.Labels = map[string]string{"gpu": "healthy"} }, true),
+		Entry("the kubelet's heartbeat", "AwaitingValidation", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = now }, false),
+		Entry("a report while it is drained", "Draining", func(n *corev1.Node) { n.Status.Conditions[2].LastHeartbeatTime = now }, false),
+		Entry("a label while it is drained", "Drained", func(n *corev1.Node) { n.Labels = map[string]string{"gpu": "healthy"} }, false),
+	)
+
 	It("should let all creations and deletions through", func() {
 		Expect(shoot.DeploymentChanged().Create(event.CreateEvent{Object: Deployment("pool")})).To(BeTrue())
 		Expect(shoot.MachineSetChanged().Create(event.CreateEvent{Object: Set("set", Deployment("pool"))})).To(BeTrue())

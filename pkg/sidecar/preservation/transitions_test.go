@@ -236,6 +236,30 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z because HealthyAgain (cause auto)")
 			})
 
+			It("V1 V3 V4 P11: should let pods back when there is a proof, or warn when there is none in time", func(ctx SpecContext) {
+				for _, proven := range []bool{true, false} {
+					e := failedAuto(ctx)
+					e.editDeployment(ctx, DeploymentAnnotation(prefix+"validation-settings", `{"condition":"GPUHealthy","timeout":"20m"}`))
+					e.editMachine(ctx, "m", running)
+					e.settle(ctx)
+					taint := ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved"))
+					Expect(e.node(ctx, "m").Spec.Taints).To(taint)
+					Expect(preservation.PreservedCondition(e.node(ctx, "m"))).To(And(HaveField("Reason", "AwaitingValidation"), HaveField("Message", HavePrefix("Node takes no new pods until it is validated, or until 2026-03-01T13:20:00Z. Machine preserved until 2026-03-04T13:00:00Z"))))
+					Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m Normal MachineAwaitsValidation: "), HavePrefix("Node/m Normal MachineAwaitsValidation: ")))
+					event := "Warning MachineNotValidated: "
+					if e.pass(20 * time.Minute); proven {
+						event = "Normal MachineValidated: "
+						e.editNodeStatus(ctx, "m", Condition("GPUHealthy", corev1.ConditionTrue, "", ""), func(n *corev1.Node) {
+							n.Status.Conditions[len(n.Status.Conditions)-1].LastHeartbeatTime = metav1.NewTime(e.now())
+						})
+					}
+					e.settle(ctx)
+					Expect(e.node(ctx, "m").Spec.Taints).NotTo(taint)
+					Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m "+event), HavePrefix("Node/m "+event)))
+					expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
+				}
+			})
+
 			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
 				e := preserved(ctx, Machine("m", failing(now)), Node("m", unhealthy))
 				e.editMachine(ctx, "m", running)

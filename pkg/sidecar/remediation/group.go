@@ -192,6 +192,7 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	if group.Settings, err = remediation.ReadSettings(deployment); err != nil {
 		logf.FromContext(ctx).Error(err, "Hosts are not touched")
 	}
+	_, group.Validated = deployment.Annotations[v1alpha1.AnnotationValidation]
 	group.Pool = facts.PoolOf(deployment)
 	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)
 	group.Rollout = rollout

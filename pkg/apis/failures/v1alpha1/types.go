@@ -166,7 +166,7 @@ type Pod struct {
 type Decision struct {
 	// Kept says whether the machine was preserved.
 	Kept bool `json:"kept"`
-	// Cause is the cause of the preservation: auto, now, when-failed, maintenance or remediation.
+	// Cause is the cause of the preservation: auto, now, when-failed, maintenance, remediation or validation.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Cause string `json:"cause,omitempty"`

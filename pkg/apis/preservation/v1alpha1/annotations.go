@@ -104,6 +104,8 @@ var (
 const (
 	// ReasonPreserved says that the machine has not failed: its node is protected, and takes new pods as before.
 	ReasonPreserved = "Preserved"
+	// ReasonAwaitingValidation says that the machine is back and has yet to be validated: its node takes no new pods (V1).
+	ReasonAwaitingValidation = "AwaitingValidation"
 	// ReasonDraining says that the pods of a failed machine's node are being evicted (P7).
 	ReasonDraining = "Draining"
 	// ReasonDrainBlocked says that evictions are refused, for example by a PodDisruptionBudget (P7).

@@ -50,3 +50,9 @@ func SetDefaults_PowerCycle(obj *PowerCycle) {
 	obj.PowerOnTimeout = cmp.Or(obj.PowerOnTimeout, &metav1.Duration{Duration: DefaultPowerOnTimeout})
 	obj.NodeStartupTimeout = cmp.Or(obj.NodeStartupTimeout, &metav1.Duration{Duration: DefaultNodeStartupTimeout})
 }
+
+// SetDefaults_Validation sets default values for Validation.
+func SetDefaults_Validation(obj *Validation) {
+	obj.Timeout = cmp.Or(obj.Timeout, &metav1.Duration{Duration: DefaultValidationTimeout})
+	obj.OnTimeout = cmp.Or(obj.OnTimeout, new(OnTimeoutKeep))
+}

@@ -156,7 +156,39 @@ type Worker struct {
 	// preserved meanwhile. If it is not set, or the landscape has no hosts that can be power-cycled, no host is power-cycled.
 	// +optional
 	PowerCycle *PowerCycle `json:"powerCycle,omitempty"`
+	// Validation keeps new pods away from the node of a machine that has recovered, or that comes back from a maintenance or a
+	// power cycle, until there is proof that the machine works. If it is not set, the node takes pods as soon as it is healthy.
+	// +optional
+	Validation *Validation `json:"validation,omitempty"`
 }
+
+// Validation says what proves that a machine works. Exactly one of `condition` and `label` must be set. The owner of the shoot
+// has something running that sets it, and that tolerates the taint `node.machine.sapcloud.io/preserved`.
+type Validation struct {
+	// Condition is the type of a condition of the Node. It proves that the machine works if it is True, and was reported after
+	// the machine came back. It must be neither a condition by which a machine is unhealthy, nor one of the kubelet, nor one of
+	// this extension.
+	// +optional
+	Condition *string `json:"condition,omitempty"`
+	// Label is a label of the Node, as `key=value`. It proves that the machine works if it has this value. Whoever sets it must
+	// remove it when the machine fails, because nobody can see how old a label is.
+	// +optional
+	Label *string `json:"label,omitempty"`
+	// Timeout is how long the node waits for the proof. Between 1m and 24h. Defaults to 15m.
+	// +optional
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// OnTimeout is what happens if there is no proof within the timeout. With Keep, the node takes pods again, and a Warning
+	// Event says that it was not validated. Defaults to Keep, which is the only valid value.
+	// +optional
+	OnTimeout *OnTimeout `json:"onTimeout,omitempty"`
+}
+
+// OnTimeout is what happens to a machine that is not validated in time.
+// +kubebuilder:validation:Enum=Keep
+type OnTimeout string
+
+// OnTimeoutKeep lets the node take pods again.
+const OnTimeoutKeep OnTimeout = "Keep"
 
 // PowerCycle configures how the hosts of a worker pool are powered off and on again. While a host is known to be off, its node
 // is made safe: the pods that ran on it start on other nodes, and their volumes are detached. All timeouts are between 1m and

@@ -27,6 +27,9 @@ func SetObjectDefaults_MachinePreservationConfig(in *MachinePreservationConfig) 
 		if a.PowerCycle != nil {
 			SetDefaults_PowerCycle(a.PowerCycle)
 		}
+		if a.Validation != nil {
+			SetDefaults_Validation(a.Validation)
+		}
 	}
 	if in.DrainStrategies != nil {
 		SetDefaults_DrainStrategies(in.DrainStrategies)

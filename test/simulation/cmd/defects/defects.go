@@ -58,6 +58,9 @@ var defects = []defect{
 	{"T9: the youngest go first", domain + "distribute.go", "cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time)", "cmp.Or(b.Machine.CreationTimestamp.Compare(a.Machine.CreationTimestamp.Time)"},
 	{"T9: who asked goes as well", domain + "distribute.go", "			if !d.asked {\n", "			if d.Target != nil {\n"},
 	{"X21: a storm has hosts power-cycled", "pkg/remediation/obstacles.go", "if !d.group.Storm.IsOn() {", "if d.group.Settings != nil {"},
+	{"V1: nobody waits for a proof", domain + "group.go", "err == nil && settings != nil {", "err == nil && settings != nil && g.Timeout < 0 {"},
+	{"V3: what was reported before the machine came back is a proof", domain + "validation.go", "(!earlier(c.LastHeartbeatTime.Time, now).Before(since) ||", "(c.Type != \"\" ||"},
+	{"V4: who is not validated waits for ever", domain + "validation.go", "	case !now.Before(claim.Expiry):\n		why = WhyNotValidated", "	case now.IsZero():\n		why = WhyNotValidated"},
 	{"T10: what is left of a deleted machine stays", domain + "steps.go", "		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})", "		return nil"},
 }
 

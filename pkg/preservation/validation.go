@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
+)
+
+// Validation says what proves that a machine works that is back: it has recovered, or somebody has worked on it (V1). What is on the node
+// is the shoot's, and so is the decision: all that it decides is whether the node takes pods.
+type Validation struct {
+	// Condition is the type of the condition of the node that proves it, if Key is empty.
+	Condition corev1.NodeConditionType
+	// Key and Value are those of the label of the node that proves it.
+	Key, Value string
+	// Timeout is for how long the node waits for the proof.
+	Timeout time.Duration
+}
+
+func validationOf(settings *v1alpha1.Validation) *Validation {
+	v := &Validation{Condition: corev1.NodeConditionType(ptr.Deref(settings.Condition, "")), Timeout: settings.Timeout.Duration}
+	if settings.Label != nil {
+		v.Key, v.Value, _ = strings.Cut(*settings.Label, "=")
+	}
+	return v
+}
+
+// proves says that a node shows the proof (V3). A condition must have been reported since a time: what it said before may be of before the
+// failure. A time in the future counts as now. Nobody can see how old a label is.
+func (v *Validation) proves(node *corev1.Node, since, now time.Time) bool {
+	if v.Key != "" {
+		value, ok := node.Labels[v.Key]
+		return ok && value == v.Value
+	}
+	c := v1alpha1.ConditionOf(node, v.Condition)
+	return c != nil && c.Status == corev1.ConditionTrue &&
+		(!earlier(c.LastHeartbeatTime.Time, now).Before(since) || !earlier(c.LastTransitionTime.Time, now).Before(since))
+}
+
+// validating says that the machine is back and has yet to be validated.
+func (r *Record) validating() bool { return r.claim(v1alpha1.CauseValidation) != nil }
+
+// openGate ends the validation.
+func (r *Record) openGate() {
+	r.drop(v1alpha1.CauseValidation)
+	r.ValidatingSince = time.Time{}
+}
+
+// worked says that somebody works on the machine: a maintenance that is not over, or a power cycle.
+func (r *Record) worked() bool {
+	return r.maintained() && r.MaintenanceOver.IsZero() || r.remediated()
+}
+
+// Taints says that the node is to take no new pods: those that are there are to go, or the machine has yet to be validated (V2). Between
+// the failure and the validation the taint stays where it is, also while the host is power-cycled and until the end of a maintenance is
+// told apart from its success: no pod may come in between.
+func (d *Decision) Taints() bool { return d.Target.Drains() || d.gated }
+
+func (d *Decision) settleGate(g Group) {
+	if d.Target == nil || g.Validation == nil || d.rolling {
+		return
+	}
+	kept := d.Node != nil && v1alpha1.IsTainted(d.Node) && (d.Target.remediated() || d.Target.maintained() && !d.Target.MaintenanceOver.IsZero())
+	d.gated = kept || d.Target.validating() && !d.Target.worked() && !d.Target.Failed
+}
+
+// awaitValidation begins the validation of a machine that is back (V1).
+func (d *Decision) awaitValidation(g Group, now time.Time) {
+	since := now.Truncate(time.Second).UTC()
+	d.Target.openGate()
+	if g.Validation == nil || d.Node == nil || d.rolling || d.Target.worked() || g.Validation.proves(d.Node, since, now) {
+		return
+	}
+	d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseValidation, Expiry: since.Add(g.Validation.Timeout)})
+	d.Target.ValidatingSince = since
+	d.become(WhyUnvalidated.Rule, WhyUnvalidated)
+}
+
+// comeBack begins the validation of a machine that somebody has worked on. That was done if its node has the taint: whoever gives the node
+// back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. If
+// there are other claims, and the machine has yet to recover, its validation begins with that.
+func (d *Decision) comeBack(g Group, now time.Time) {
+	given := func(t corev1.Taint) bool {
+		return t.Key == v1alpha1.TaintPreserved || t.Key == corev1.TaintNodeOutOfService
+	}
+	if g.Validation == nil || d.Node == nil || !slices.ContainsFunc(d.Node.Spec.Taints, given) || d.Target.validating() || d.Target.Failed && len(d.Target.Claims) > 0 {
+		return
+	}
+	d.Target.Failed, d.Target.FailedSince = false, time.Time{}
+	d.awaitValidation(g, now)
+}
+
+// neverAsks returns until when a machine is preserved whose record lost the time. No machine is preserved anew for a validation: it begins where
+// something else ends.
+func (d *Decision) neverAsks(g Group, now time.Time) (until time.Time, ok bool) {
+	since := now
+	if d.Target != nil && !d.Target.ValidatingSince.IsZero() {
+		since = earlier(d.Target.ValidatingSince, now)
+	}
+	if g.Validation != nil {
+		until = since.Add(g.Validation.Timeout).Truncate(time.Second)
+	}
+	return until, false
+}
+
+func (d *Decision) spendNothing(Group, time.Time) {}
+
+// isValidated says that the proof is there (V3).
+func (d *Decision) isValidated(g Group, now time.Time) bool {
+	return g.Validation != nil && d.Target.validating() && d.isWell() && g.Validation.proves(d.Node, d.Target.ValidatingSince, now)
+}
+
+// settleValidation drops the claim of a validation: once the proof is there (V3), when the time for it has passed (V4), and where none is
+// wanted any more (V5). While somebody works on the machine it is not validated: that begins anew after it.
+func (d *Decision) settleValidation(a *asker, g Group, now time.Time) {
+	claim := d.Target.claim(a.cause)
+	if claim == nil {
+		return
+	}
+	var why = WhyValidationWaived
+	switch {
+	case d.Target.worked():
+		d.Target.openGate()
+		return
+	case d.isValidated(g, now):
+		why = WhyValidated
+	case !now.Before(claim.Expiry):
+		why = WhyNotValidated
+	case g.Validation != nil && !d.rolling:
+		return
+	}
+	d.Target.openGate()
+	d.become(why.Rule, why)
+}
+
+// whyOver returns why a preservation ends whose last claim has expired.
+func (d *Decision) whyOver(g Group, now time.Time) reason.Reason {
+	switch {
+	case d.isValidated(g, now):
+		return WhyValidated
+	case d.Target.validating() && d.Target.claim(v1alpha1.CauseValidation).Expiry.Equal(d.Target.Expiry()):
+		return WhyNotValidated
+	}
+	return WhyExpired
+}
+
+// failUnvalidated is for a machine that fails while it is validated: this is a new failure (V5). If nothing else keeps it, it asks for a
+// place within the share, as if nothing had kept it.
+func (d *Decision) failUnvalidated(g Group, now time.Time) {
+	if now.Before(d.Target.Expiry()) {
+		return
+	}
+	asked := d.Target.personal() != nil
+	d.Target.Claims = nil
+	if d.mayTakeOver(g, now) {
+		d.claim(theShare, g, now)
+		d.become(RuleAuto, WhyMachineFailed)
+		d.claims, d.takesOver = true, true
+		return
+	}
+	d.release(WhyFailedUnvalidated)
+	d.ConsumeRequest = asked
+}
+
+// Warns says that people are warned of the decision, because something is not as it should be (V4).
+func (d *Decision) Warns() bool { return d.Why == WhyNotValidated }
+
+// AwaitsValidation says that a node shows that its machine is back and has yet to be validated.
+func AwaitsValidation(node *corev1.Node) bool {
+	c := PreservedCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == v1alpha1.ReasonAwaitingValidation
+}
+
+// validationEvent returns the Event that tells of a validation, empty if the decision is about something else.
+func (d *Decision) validationEvent() (reason, takes string) {
+	switch d.Why {
+	case WhyUnvalidated:
+		claim := d.Target.claim(v1alpha1.CauseValidation)
+		return EventUnvalidated, awaitingPrefix + formatTime(claim.Expiry) + ", because " + d.Why.Text
+	case WhyNotValidated:
+		return EventNotValidated, "Node takes pods again although " + d.Why.Text
+	case WhyValidated:
+		return EventValidated, "Node takes pods again because " + d.Why.Text
+	case WhyValidationWaived:
+		return EventValidationWaived, "Node takes pods again because " + d.Why.Text
+	}
+	return "", ""
+}
