@@ -47,6 +47,11 @@ var steps = map[string]string{
 	preservation.EventInvalidRequest: "invalid request",
 	preservation.EventInvalidTimeout: "invalid request",
 
+	preservation.EventUnvalidated:      "waits for validation",
+	preservation.EventValidated:        "validated",
+	preservation.EventNotValidated:     "not validated",
+	preservation.EventValidationWaived: "validation waived",
+
 	maintenance.EventRefused:        "maintenance refused",
 	maintenance.EventSetBack:        "maintenance set back",
 	maintenance.EventDrainTimedOut:  "drain timed out",

@@ -80,7 +80,7 @@ func Scenarios() []Scenario {
 		{Name: "forbidden", Rules: []string{"T3", "T6", "R4"}, Share: 1, run: forbidden},
 		{Name: "validation", Rules: []string{"V1", "V2", "V3", "T7"}, Share: 1, run: validated},
 		{Name: "validation-timeout", Rules: []string{"V1", "V4"}, Share: 1, run: notValidated},
-		{Name: "validation-maintenance", Rules: []string{"V1", "V3", "M3", "M7"}, Healthy: true, needs: needsMaintenance, run: validatedAfterMaintenance},
+		{Name: "validation-maintenance", Rules: []string{"V1", "V3", "V5", "M3", "M7"}, Healthy: true, needs: needsMaintenance, run: validatedAfterMaintenance},
 		{Name: "recovery", Rules: []string{"T7"}, Share: 1, run: recovery},
 		{Name: "kubectl-preserve", Rules: []string{"P11"}, Share: 1, needs: needsPlugin, run: kubectlPreserve},
 		{Name: "journal", Share: 1, needs: needsPlugin, run: journal},

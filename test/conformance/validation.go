@@ -106,7 +106,7 @@ func notValidated(p *Pool) {
 }
 
 // validatedAfterMaintenance: the node of a machine that comes back from a maintenance takes no pods from the very write with which it is
-// given back.
+// given back. A person may end the wait for the proof.
 func validatedAfterMaintenance(p *Pool) {
 	p.needProof(0, v1alpha1.MaxValidationTimeout)
 	machine := p.running(2)[0]
@@ -122,4 +122,14 @@ func validatedAfterMaintenance(p *Pool) {
 	p.waits(machine)
 	p.prove(machine)
 	p.ordinary(machine)
+
+	again := p.newMaintenance(machine, p.scenario+"-again", nil)
+	p.create(again)
+	p.phase(again, maintenancev1alpha1.PhaseReady)
+	p.giveBack(again)
+	p.preserved(machine, runningPreserved, "validation")
+	p.request(machine, "false")
+	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).NotTo(tainted()) })
+	p.ordinary(machine)
+	p.withdraw(machine)
 }
