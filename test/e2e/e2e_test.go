@@ -88,7 +88,7 @@ func inTurn(t *testing.T) {
 	t.Cleanup(func() { <-slots() })
 }
 
-// part is which scenarios run on a landscape. One landscape for all would need twice the time.
+// part is which scenarios run on a landscape. On one landscape for all of them, they would wait for each other.
 type part struct {
 	name string
 	has  func(conformance.Scenario) bool
