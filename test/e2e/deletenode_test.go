@@ -96,9 +96,7 @@ func interferences() []interference {
 func runDeleteNode(t *testing.T, generation string) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
-	l := startLandscape(t, "delete-node-"+generation, landscape.Options{MCM: generation})
+	l, ctx := startLandscape(t, "delete-node-"+generation, landscape.Options{MCM: generation})
 	environment := environmentOf(g, l)
 	link, err := newLink(ctx, t, environment.Seed, l.Shoot.Config.Host)
 	g.Expect(err).NotTo(HaveOccurred())

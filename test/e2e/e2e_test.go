@@ -9,6 +9,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -26,8 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/sets"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,6 +45,11 @@ const (
 	// atOnce is how many scenarios run side by side on a landscape. With more of them, two processors are late for what must
 	// happen within seconds.
 	atOnce = 16
+
+	// timeToReport is how long before the tests' timeout they are interrupted.
+	timeToReport = 5 * time.Minute
+	// nextTimeout is after what time no machine is expected any more that is to fail next.
+	nextTimeout = 5 * time.Minute
 
 	// drainTimeout and pdbDeadline are after what time drain strategies act, on pods without and with a budget.
 	drainTimeout, pdbDeadline = 19 * time.Second, 25 * time.Second
@@ -88,7 +93,7 @@ func inTurn(t *testing.T) {
 	t.Cleanup(func() { <-slots() })
 }
 
-// part is which scenarios run on a landscape. One landscape for all would need twice the time.
+// part is which scenarios run on a landscape. On one landscape for all of them, they would wait for each other.
 type part struct {
 	name string
 	has  func(conformance.Scenario) bool
@@ -106,9 +111,7 @@ var (
 func run(t *testing.T, generation string, part part) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
-	l := startLandscape(t, generation+part.name, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	l, ctx := startLandscape(t, generation+part.name, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 
 	var pools []conformance.Scenario
 	for i := range part.pools {
@@ -136,13 +139,21 @@ func run(t *testing.T, generation string, part part) {
 	report.Run(t, "grants", nil, afterwards((*life).usedGrants))
 }
 
-// startLandscape starts a landscape in a directory of that name, and ends it with the test.
-func startLandscape(t *testing.T, name string, o landscape.Options) *landscape.Landscape {
+// startLandscape starts a landscape in a directory of that name, and ends it with the test. The context ends when the landscape fails, or
+// when the time of the tests is nearly over: Go tells nothing of what they wait for when it ends them.
+func startLandscape(t *testing.T, name string, o landscape.Options) (*landscape.Landscape, context.Context) {
 	t.Helper()
 	g := NewWithT(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	if deadline, ok := t.Deadline(); ok {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, deadline.Add(-timeToReport), errors.New("the time of the tests is nearly over"))
+		t.Cleanup(stop)
+	}
 	o.Dir, o.Out = filepath.Join("testdata", "landscape-"+name), t.Output()
 	starts <- struct{}{}
-	l, err := landscape.Start(t.Context(), o)
+	l, err := landscape.Start(ctx, o)
 	<-starts
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
@@ -150,10 +161,11 @@ func startLandscape(t *testing.T, name string, o landscape.Options) *landscape.L
 		select {
 		case err := <-l.Failed():
 			t.Errorf("The landscape failed: %v", err)
-		case <-t.Context().Done():
+			cancel(fmt.Errorf("the landscape failed: %w", err))
+		case <-ctx.Done():
 		}
 	}()
-	return l
+	return l, ctx
 }
 
 func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
@@ -164,7 +176,7 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	g.Expect(err).NotTo(HaveOccurred())
 	kind, err := l.Directory.Hosts()
 	g.Expect(err).NotTo(HaveOccurred())
-	var neverJoining sync.Mutex
+	next := make(chan struct{}, 1) // has an entry while a machine is to fail next
 	machinePod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: seed.MachineNamespace(shootName)}}
 	}
@@ -184,44 +196,49 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 			return inject(ctx, machinePod("machine-"+machine.Name), fault)
 		},
 		InjectNext: func(ctx context.Context, machineDeployment string, fault conformance.Fault) error {
-			neverJoining.Lock() // until the machine is there
-			known, watch, err := watchPods(ctx, seedClient)
-			if err != nil {
-				neverJoining.Unlock()
-				return err
+			select {
+			case next <- struct{}{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
+			known, err := podsOfMachines(ctx, seedClient)
 			// The default of the namespace befalls all new machines: those of other MachineDeployments are healed.
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: seed.ControlPlaneNamespace(shootName)}}
+			if err = errors.Join(err, inject(ctx, namespace, fault)); err != nil {
+				<-next
+				return err
+			}
 			go func() {
-				defer neverJoining.Unlock()
-				defer watch.Stop()
-				for event := range watch.ResultChan() {
-					pod, ok := event.Object.(*corev1.Pod)
-					if !ok || known.Has(pod.Name) || event.Type == apiwatch.Deleted || pod.Annotations[simulator.FailureAnnotation] != string(fault) {
-						continue
+				defer func() { <-next }()
+				var failed, healed bool
+				_ = wait.PollUntilContextTimeout(ctx, pollInterval, nextTimeout, true, func(ctx context.Context) (bool, error) {
+					pods, err := podsOfMachines(ctx, seedClient)
+					for name, pod := range pods {
+						switch {
+						case known[name] != nil || pod.Annotations[simulator.FailureAnnotation] != string(fault):
+						case strings.HasPrefix(name, "machine-"+machineDeployment+"-"):
+							failed = true
+						default: // a machine may be gone meanwhile
+							err = errors.Join(err, client.IgnoreNotFound(inject(ctx, pod, conformance.NoFault)))
+						}
 					}
-					heal := client.Object(pod)
-					next := strings.HasPrefix(pod.Name, "machine-"+machineDeployment+"-")
-					if next {
-						heal = namespace
+					if failed && !healed {
+						healed = inject(ctx, namespace, conformance.NoFault) == nil
+						return false, nil // others may have come before that
 					}
-					// A machine that is gone meanwhile keeps no other one from being healed.
-					if err := client.IgnoreNotFound(inject(ctx, heal, conformance.NoFault)); err != nil || next {
-						return
-					}
+					return healed && err == nil, nil
+				})
+				if !healed { // a scenario that fails adds no machine
+					_ = inject(ctx, namespace, conformance.NoFault)
 				}
 			}()
-			return inject(ctx, namespace, fault)
+			return nil
 		},
 		CrashLoop: func(ctx context.Context, machine *machinev1alpha1.Machine) (func(context.Context) error, error) {
 			return crashLoop(ctx, seedClient, machine)
 		},
 		RefuseEvictions: func(ctx context.Context, key, value string) (func(context.Context) error, error) {
 			return refuseEvictions(ctx, shootClient, key, value)
-		},
-		LimitStorm: func(ctx context.Context, maxFailing int32, settlingTime time.Duration) (func(context.Context) error, error) {
-			undo := func(ctx context.Context) error { return l.Reconfigure(ctx, nil) }
-			return undo, l.Reconfigure(ctx, map[string]any{"storm": map[string]any{"maxFailing": maxFailing, "settlingTime": settlingTime.String()}})
 		},
 		ShootAway:   l.FreezeShoot,
 		Hosts:       hostsOf(kind, seedClient),
@@ -230,20 +247,17 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	}
 }
 
-// watchPods returns the names of the machines' pods that are there, and a watch that begins with them.
-func watchPods(ctx context.Context, c client.WithWatch) (sets.Set[string], apiwatch.Interface, error) {
-	pods := &corev1.PodList{}
-	if err := c.List(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName))); err != nil {
-		return nil, nil, err
+// podsOfMachines returns the pods that stand for machines, by their names.
+func podsOfMachines(ctx context.Context, c client.Client) (map[string]*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := c.List(ctx, list, client.InNamespace(seed.MachineNamespace(shootName))); err != nil {
+		return nil, err
 	}
-	known := sets.New[string]()
-	for _, pod := range pods.Items {
-		known.Insert(pod.Name)
+	pods := make(map[string]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[list.Items[i].Name] = &list.Items[i]
 	}
-	watch, err := c.Watch(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName)), &client.ListOptions{
-		Raw: &metav1.ListOptions{ResourceVersion: pods.ResourceVersion},
-	})
-	return known, watch, err
+	return pods, nil
 }
 
 // unlimited returns a copy of the configuration with which the scenarios do not wait for each other.

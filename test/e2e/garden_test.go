@@ -34,10 +34,8 @@ import (
 func runGarden(t *testing.T) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
 	started := time.Now()
-	l := startLandscape(t, "garden", landscape.Options{MCM: "0.62", Garden: true})
+	l, ctx := startLandscape(t, "garden", landscape.Options{MCM: "0.62", Garden: true})
 	t.Logf("The landscape with a garden was up after %s", time.Since(started).Round(time.Second))
 
 	gardenClient, err := client.New(l.Garden.Config, client.Options{Scheme: kubernetesclient.GardenScheme})

@@ -39,13 +39,11 @@ func TestLongIronCore07(t *testing.T) { runIronCore(t, "0.62", hosts.IronCore07)
 func runIronCore(t *testing.T, generation, kind string) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
 	selected := func(s conformance.Scenario) bool {
 		return slices.Contains([]string{"power-cycle", "power-cycle-automatic", "power-cycle-stuck"}, s.Name)
 	}
 	scenarios := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return !selected(s) })
-	l := startLandscape(t, kind, landscape.Options{MCM: generation, Hosts: kind})
+	l, ctx := startLandscape(t, kind, landscape.Options{MCM: generation, Hosts: kind})
 	shoot := withPowerCycles(g, shootFor(g, append(scenarios, conformance.Scenario{Name: quarantinePool})))
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())

@@ -54,9 +54,7 @@ type life struct {
 func runLifecycle(t *testing.T, generation string) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
-	l := startLandscape(t, "lifecycle-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	l, ctx := startLandscape(t, "lifecycle-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 	shoot := withPowerCycles(g, shootFor(g, []conformance.Scenario{{Name: autoPool, Share: 1}, {Name: otherPool}}))
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())

@@ -42,9 +42,7 @@ func TestLongMCM062(t *testing.T) { runLong(t, "0.62") }
 func runLong(t *testing.T, generation string) {
 	inTurn(t)
 	g := NewWithT(t)
-	ctx := t.Context()
-
-	l := startLandscape(t, "long-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	l, ctx := startLandscape(t, "long-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 	long := func(s conformance.Scenario) bool { return s.Long }
 	scenarios := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return !long(s) })
 	pools := slices.Concat(scenarios, []conformance.Scenario{{Name: inPlacePool, Share: 1}, {Name: inPlaceManualPool, Share: 1}, {Name: otherPool}})

@@ -67,7 +67,6 @@ func switchAndMigrate(t *testing.T) {
 func startSwitching(t *testing.T, name string, o landscape.Options) (s *switching, early []*preserved, later *preserved) {
 	t.Helper()
 	g := NewWithT(t)
-	ctx := t.Context()
 	early = []*preserved{
 		{pool: "auto", fails: true, cause: v1alpha1.CauseAuto},
 		{pool: "when-failed", onNode: true, request: v1alpha1.RequestWhenFailed, fails: true, cause: v1alpha1.CauseWhenFailed},
@@ -86,7 +85,7 @@ func startSwitching(t *testing.T, name string, o landscape.Options) (s *switchin
 		pools = append(pools, pool)
 	}
 
-	l := startLandscape(t, name, o)
+	l, ctx := startLandscape(t, name, o)
 	// A release that is upgraded from does not know the newest fields.
 	shoot := editConfig(g, shootFor(g, pools), func(config *v1alpha1.MachinePreservationConfig) { config.Evidence.NodeLogs = nil })
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())

@@ -20,8 +20,7 @@ type Etcd struct {
 	URL string
 }
 
-// seldomCollected lets a server trade memory for processor time, of which the tests have less: a third of the time of an API server would
-// be garbage collection.
+// seldomCollected lets a server collect garbage less often: it trades memory for processor time, of which the tests have less.
 var seldomCollected = []string{"GOGC=300"}
 
 // StartEtcd starts etcd with its data in the given directory, which must not outlive it: nothing is synced to the disk.
