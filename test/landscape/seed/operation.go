@@ -144,7 +144,8 @@ func (o *operation) reconcile(ctx context.Context) error {
 
 func (o *operation) finish(ctx context.Context) error {
 	return o.run(ctx,
-		step{"wait for the Worker", func(ctx context.Context) error { return o.worker(nil).Wait(ctx) }},
+		// A machine that machine-controller-manager could not drain for a moment is an error of the Worker. gardenlet begins again then.
+		step{"wait for the Worker", flow.TaskFn(func(ctx context.Context) error { return o.worker(nil).Wait(ctx) }).RetryUntilTimeout(waitInterval, waitTimeout)},
 		step{"write the Cluster", func(ctx context.Context) error {
 			o.shoot.Status.IsHibernated = v1beta1helper.HibernationIsEnabled(o.shoot)
 			setLastOperation(o.shoot, o.shoot.Status.LastOperation.Type, gardencorev1beta1.LastOperationStateSucceeded)
