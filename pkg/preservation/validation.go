@@ -169,15 +169,16 @@ func (d *Decision) whyOver(g Group, now time.Time) reason.Reason {
 }
 
 // failUnvalidated is for a machine that fails while it is validated: this is a new failure (V5). If nothing else keeps it, it asks for a
-// place within the share, as if nothing had kept it.
+// place within the share, as if nothing had kept it. A request whose time is over is deleted with the last claim.
 func (d *Decision) failUnvalidated(g Group, now time.Time) {
 	if now.Before(d.Target.Expiry()) {
 		return
 	}
 	asked := d.Target.personal() != nil
-	d.Target.Claims = nil
-	if d.mayTakeOver(g, now) {
-		d.claim(theShare, g, now)
+	d.Target.dropIf(func(c Claim) bool { return !c.Personal() })
+	until, ok := d.wants(theShare, g, now)
+	if (ok || asked && now.Before(d.limit)) && d.mayBeKept(g, now) {
+		d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: until})
 		d.become(RuleAuto, WhyMachineFailed)
 		d.claims, d.takesOver = true, true
 		return

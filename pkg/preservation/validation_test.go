@@ -496,24 +496,39 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(timeout), "validation")
 			})
 
-			It("V5: should give a machine a place whose request has expired", func() {
+			DescribeTable("V5: when the request for a machine that fails has expired", func(share int32, kept bool) {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "20m"))})
+				g.Share = new(int32(0))
 				settle(g, now)
 				at := now.Add(10 * time.Minute)
 				edit(g, failing(at), NodeOption(NotReady))
-				g.Share = new(int32(0))
 				settle(g, at)
-				at = at.Add(8 * time.Minute)
+				at = now.Add(18 * time.Minute)
 				recovers(g, at)
 				expectGated(g, at.Add(timeout), "now", "validation")
-				g.Share = new(int32(1))
-				at = at.Add(12 * time.Minute)
+				at = now.Add(30 * time.Minute)
 				settle(g, at)
+				g.Share = &share
 				edit(g, failing(at), NodeOption(NotReady))
+				if !kept {
+					round(*g, at)
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+					return
+				}
 				settle(g, at)
-				Expect(causes(g)).To(ConsistOf("auto"))
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				Expect(ReadRecord(machine(g)).HasPlace(at)).To(BeTrue())
 				Expect(tainted(g)).To(BeTrue())
-			})
+				settle(g, at.Add(lasts-time.Second))
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				round(*g, at.Add(lasts))
+				Expect(ReadRecord(machine(g))).To(BeNil())
+				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+			},
+				Entry("and there is a place", int32(1), true),
+				Entry("and there is none", int32(0), false),
+			)
 
 			It("T7: should go on to preserve for when-failed a machine that only almost fails while it is validated", func() {
 				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))})
