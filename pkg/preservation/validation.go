@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -112,6 +113,16 @@ func (d *Decision) comeBack(g Group, now time.Time) {
 	}
 	d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 	d.awaitValidation(g, now)
+}
+
+// OwesProof says whether a machine whose pool wants a proof is to be validated when a maintenance of its node is over, and whether it was to
+// be before that. One that the maintenance does not preserve is not: nobody would take the taint off when its time is over.
+func OwesProof(machine *machinev1alpha1.Machine) (after, before bool) {
+	record := ReadRecord(machine)
+	if record == nil || !record.maintained() {
+		return false, false
+	}
+	return true, !record.ValidatingSince.IsZero()
 }
 
 // neverAsks returns until when a machine is preserved whose record lost the time. No machine is preserved anew for a validation: it begins where
