@@ -433,6 +433,24 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(time.Minute+timeout), "auto", "validation")
 			})
 
+			It("P7 X10: should count the time of the drain from the end of a power cycle, although the taint stays", func() {
+				g := failed()
+				edit(g, Annotation(remediation, stamp(now.Add(time.Hour))))
+				settle(g, now)
+				Expect(tainted(g)).To(BeTrue())
+				later := now.Add(50 * time.Minute)
+				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
+				settle(g, later)
+				record := ReadRecord(machine(g))
+				Expect(record.Drains()).To(BeTrue())
+				began := func(at time.Time) time.Time {
+					return DrainBegan(g.Members[0].Node, record.FailedAt(machine(g), g.Timeouts), at)
+				}
+				Expect(began(later)).To(Equal(later))
+				settle(g, later.Add(time.Minute))
+				Expect(began(later.Add(time.Minute))).To(Equal(later))
+			})
+
 			It("V1 X10: should not begin for a power cycle that never was", func() {
 				g := group(facts.Member{Machine: Machine("m", Annotation(remediation, stamp(now.Add(time.Hour)))), Node: Node("m")})
 				settle(g, now)
