@@ -41,8 +41,9 @@ type Machine struct {
 	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
 	// or is about to be.
 	Rolling, Hibernating, PowerCycled bool
-	// Validated says that its pool wants a proof that the machine works when the maintenance is over (V1).
-	Validated bool
+	// Validated says that its pool wants a proof that the machine works when the maintenance is over (V1), and Unvalidated that there was to
+	// be one before it began.
+	Validated, Unvalidated bool
 }
 
 // Hold says until when the machine of a node under maintenance is kept if that fails (M12).
@@ -348,7 +349,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 	return d.editNode(func(node *corev1.Node) {
 		if current == nil {
 			emptied := d.Machine.Terminating || d.Machine.UpdatedInPlace
-			if d.Machine.Validated && !emptied && !d.Machine.Rolling && isHandedOver(node) {
+			if !emptied && d.Machine.owesProof(node) {
 				// In one write with the end of the cordon: no pod comes in between.
 				preservationv1alpha1.Taint(node, d.now)
 			}

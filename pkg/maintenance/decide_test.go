@@ -602,6 +602,9 @@ var _ = Describe("Decide", func() {
 			Entry("not where the machine is terminated", func(w *world) { w.Machine.Terminating = true }, false),
 			Entry("not where the machines are replaced", func(w *world) { w.Machine.Rolling = true }, false),
 			Entry("not where nobody has had the node", func(w *world) { w.Node.Status.Conditions = w.Node.Status.Conditions[:1] }, false),
+			Entry("also where nobody has had the node, but its machine was to be validated before", func(w *world) {
+				w.Node.Status.Conditions, w.Machine.Unvalidated = w.Node.Status.Conditions[:1], true
+			}, true),
 		)
 
 		It("M3: should keep no pod of a DaemonSet away that tolerates what Kubernetes makes it tolerate", func() {

@@ -191,6 +191,12 @@ func isHandedOver(node *corev1.Node) bool {
 	})
 }
 
+// owesProof says that the machine of a node that is being given back has yet to prove that it works: a requestor has had the node, or there
+// was to be a proof before (V1).
+func (m Machine) owesProof(node *corev1.Node) bool {
+	return m.Validated && !m.Rolling && (isHandedOver(node) || m.Unvalidated && facts.IsMaintained(node))
+}
+
 // giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
 // empties the node.
 func giveBack(node *corev1.Node, emptied bool) {

@@ -173,7 +173,7 @@ func (p *places) serve(g Group, now time.Time) {
 				d.claimAnew(g, now)
 			}
 		case d.takesOver:
-			d.giveUp()
+			d.giveUp(now)
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
 		case d.Target.has(Claim.shields):

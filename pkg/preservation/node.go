@@ -54,6 +54,13 @@ func taint(node *corev1.Node, wanted bool, now time.Time) {
 	node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOurTaint)
 }
 
+// beginsDrain says that the node of a machine that has failed has the taint already, and does not show yet that it is drained: it was
+// spared until now, or waited for a proof.
+func (d *Decision) beginsDrain() bool {
+	c := PreservedCondition(d.Node)
+	return d.Target.Drains() && isTainted(d.Node) && (c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason))
+}
+
 // TaintedSince returns since when the node has the taint of a failed, preserved machine, and whether it has it. The time
 // is zero if somebody else put the taint on without one.
 func TaintedSince(node *corev1.Node) (time.Time, bool) {

@@ -149,7 +149,7 @@ func (d *Decision) settleFailing(g Group, now time.Time) {
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
 		d.Target.dropIf(Claim.tentative)
-		if d.Target.has(Claim.unrequested) { // the claim of when-failed came for this deadline only
+		if d.Target.hasBefore(v1alpha1.CauseWhenFailed) { // that claim came for this deadline only
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {

@@ -70,7 +70,8 @@ type Record struct {
 	MaintenanceOver time.Time
 	// RemediatedUntil is what the expiry of the claim of a remediation was made of (X10). Zero if there is none.
 	RemediatedUntil time.Time
-	// ValidatingSince is when the machine came back that has yet to be validated (V1). Zero if it has not.
+	// ValidatingSince is when the machine came back that has yet to be validated (V1), also while a maintenance or a power cycle puts that off.
+	// Zero if it has not.
 	ValidatingSince time.Time
 }
 
@@ -129,6 +130,18 @@ func (r *Record) has(is func(Claim) bool) bool { return slices.ContainsFunc(r.Cl
 
 func (r *Record) hasOnly(is func(Claim) bool) bool {
 	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !is(c) })
+}
+
+// hasBefore says that something else than a request preserved the machine before there was a claim for a cause. A validation begins with the
+// recovery from a failure that others preserve the machine for.
+func (r *Record) hasBefore(cause string) bool {
+	at := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
+	for i, c := range r.Claims {
+		if c.unrequested() && (c.Cause != v1alpha1.CauseValidation || i < at) {
+			return true
+		}
+	}
+	return false
 }
 
 // HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than what needs
@@ -203,9 +216,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	if record.remediated() {
 		record.RemediatedUntil = notes.RemediatedUntil
 	}
-	if record.validating() {
-		record.ValidatingSince = notes.ValidatingSince
-	}
+	record.ValidatingSince = notes.ValidatingSince
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
 		record.Since = notes.Spent.Kept.Since
@@ -278,9 +289,7 @@ func (n *Notes) note(r *Record) {
 	if r.remediated() {
 		n.RemediatedUntil = r.RemediatedUntil.UTC()
 	}
-	if r.validating() {
-		n.ValidatingSince = r.ValidatingSince.UTC()
-	}
+	n.ValidatingSince = r.ValidatingSince.UTC()
 }
 
 // recordKeys are the keys that annotations may return, which does all of a failed machine.

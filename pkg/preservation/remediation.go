@@ -142,16 +142,22 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 
 // mayTakeOver says that the machine has failed, and could be auto-preserved if nothing kept it (T5, H3).
 func (d *Decision) mayTakeOver(g Group, now time.Time) bool {
-	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
 	_, ok := d.wants(theShare, g, now)
-	return failed && ok && facts.IsPhaseKnown(d.Machine) && !d.rolling && !d.tooLate(g, now) && d.Machine.Spec.ProviderID != ""
+	return ok && d.mayBeKept(g, now)
 }
 
-// giveUp is for a machine that there is no place for when a remediation ends, or is about to.
-func (d *Decision) giveUp() {
+// mayBeKept says that the machine has failed, and is one that can be auto-preserved (H3).
+func (d *Decision) mayBeKept(g Group, now time.Time) bool {
+	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
+	return failed && facts.IsPhaseKnown(d.Machine) && !d.rolling && !d.tooLate(g, now) && d.Machine.Spec.ProviderID != ""
+}
+
+// giveUp is for a machine that there is no place for when a remediation ends, or is about to, or when it fails unvalidated.
+func (d *Decision) giveUp(now time.Time) {
 	d.Target.drop(v1alpha1.CauseAuto)
 	switch {
-	case len(d.Target.Claims) == 0:
+	case !now.Before(d.Target.Expiry()):
+		d.ConsumeRequest = d.Target.personal() != nil
 		why := WhyPowerCycleFailed
 		if d.Why == WhyMachineFailed {
 			why = WhyFailedUnvalidated

@@ -119,10 +119,17 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 }
 
 func protection(d Decision, now time.Time) intent.Write {
+	begins := d.beginsDrain()
 	return intent.Write{
 		Before: d.Node,
-		Lock:   isTainted(d.Node) != d.Taints(), // the list of taints is replaced as a whole
-		Edit:   intent.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Taints(), now) }),
+		Lock:   begins || isTainted(d.Node) != d.Taints(), // the list of taints is replaced as a whole
+		Edit: intent.Edit(func(node *corev1.Node) {
+			protect(node)
+			if begins { // from now on, and not from when the taint was put on
+				taint(node, false, now)
+			}
+			taint(node, d.Taints(), now)
+		}),
 	}
 }
 

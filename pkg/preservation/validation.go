@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -63,22 +64,35 @@ func (r *Record) worked() bool {
 
 // Taints says that the node is to take no new pods: those that are there are to go, or the machine has yet to be validated (V2). Between
 // the failure and the validation the taint stays where it is, also while the host is power-cycled and until the end of a maintenance is
-// told apart from its success: no pod may come in between.
+// told apart from its success: no pod may come in between. A machine that fails meanwhile, or has failed before a maintenance that was called
+// off, has it as well.
 func (d *Decision) Taints() bool { return d.Target.Drains() || d.gated }
 
 func (d *Decision) settleGate(g Group) {
-	if d.Target == nil || g.Validation == nil || d.rolling {
+	if d.Target == nil {
 		return
 	}
-	kept := d.Node != nil && v1alpha1.IsTainted(d.Node) && (d.Target.remediated() || d.Target.maintained() && !d.Target.MaintenanceOver.IsZero())
-	d.gated = kept || d.Target.validating() && !d.Target.worked() && !d.Target.Failed
+	wanted := g.Validation != nil && !d.rolling
+	if !d.Target.validating() && !(wanted && d.Target.worked()) {
+		d.Target.ValidatingSince = time.Time{}
+	}
+	if !wanted {
+		return
+	}
+	spared := d.Target.remediated() || d.Target.maintained() && !d.Target.MaintenanceOver.IsZero()
+	kept := d.Target.Failed || d.Node != nil && v1alpha1.IsTainted(d.Node)
+	d.gated = spared && kept || d.Target.validating() && !d.Target.worked() && !d.Target.Failed
 }
 
-// awaitValidation begins the validation of a machine that is back (V1).
+// awaitValidation begins the validation of a machine that is back (V1). While somebody works on the machine, it is only noted that it is due.
 func (d *Decision) awaitValidation(g Group, now time.Time) {
 	since := now.Truncate(time.Second).UTC()
 	d.Target.openGate()
-	if g.Validation == nil || d.Node == nil || d.rolling || d.Target.worked() || g.Validation.proves(d.Node, since, now) {
+	if d.Target.worked() {
+		d.Target.ValidatingSince = since
+		return
+	}
+	if g.Validation == nil || d.Node == nil || d.rolling || g.Validation.proves(d.Node, since, now) {
 		return
 	}
 	d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseValidation, Expiry: since.Add(g.Validation.Timeout)})
@@ -87,17 +101,28 @@ func (d *Decision) awaitValidation(g Group, now time.Time) {
 }
 
 // comeBack begins the validation of a machine that somebody has worked on. That was done if its node has the taint: whoever gives the node
-// back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. If
-// there are other claims, and the machine has yet to recover, its validation begins with that.
+// back puts it on in the same write. After a power cycle, the node may still have the taint by which it was made safe. It also begins if it
+// was due before: a maintenance that was called off proves nothing. If there are other claims, and the machine has yet to recover, its
+// validation begins with that.
 func (d *Decision) comeBack(g Group, now time.Time) {
 	given := func(t corev1.Taint) bool {
 		return t.Key == v1alpha1.TaintPreserved || t.Key == corev1.TaintNodeOutOfService
 	}
-	if g.Validation == nil || d.Node == nil || !slices.ContainsFunc(d.Node.Spec.Taints, given) || d.Target.validating() || d.Target.Failed && len(d.Target.Claims) > 0 {
+	if g.Validation == nil || d.Node == nil || d.Target.ValidatingSince.IsZero() && !slices.ContainsFunc(d.Node.Spec.Taints, given) || d.Target.validating() || d.Target.Failed && len(d.Target.Claims) > 0 {
 		return
 	}
 	d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 	d.awaitValidation(g, now)
+}
+
+// OwesProof says whether a machine whose pool wants a proof is to be validated when a maintenance of its node is over, and whether it was to
+// be before that. One that the maintenance does not preserve is not: nobody would take the taint off when its time is over.
+func OwesProof(machine *machinev1alpha1.Machine) (after, before bool) {
+	record := ReadRecord(machine)
+	if record == nil || !record.maintained() {
+		return false, false
+	}
+	return true, !record.ValidatingSince.IsZero()
 }
 
 // neverAsks returns until when a machine is preserved whose record lost the time. No machine is preserved anew for a validation: it begins where
@@ -130,7 +155,7 @@ func (d *Decision) settleValidation(a *asker, g Group, now time.Time) {
 	var why = WhyValidationWaived
 	switch {
 	case d.Target.worked():
-		d.Target.openGate()
+		d.Target.drop(a.cause)
 		return
 	case d.isValidated(g, now):
 		why = WhyValidated
@@ -155,15 +180,16 @@ func (d *Decision) whyOver(g Group, now time.Time) reason.Reason {
 }
 
 // failUnvalidated is for a machine that fails while it is validated: this is a new failure (V5). If nothing else keeps it, it asks for a
-// place within the share, as if nothing had kept it.
+// place within the share, as if nothing had kept it. A request whose time is over is deleted with the last claim.
 func (d *Decision) failUnvalidated(g Group, now time.Time) {
 	if now.Before(d.Target.Expiry()) {
 		return
 	}
 	asked := d.Target.personal() != nil
-	d.Target.Claims = nil
-	if d.mayTakeOver(g, now) {
-		d.claim(theShare, g, now)
+	d.Target.dropIf(func(c Claim) bool { return !c.Personal() })
+	until, ok := d.wants(theShare, g, now)
+	if (ok || asked && now.Before(d.limit)) && d.mayBeKept(g, now) {
+		d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: until})
 		d.become(RuleAuto, WhyMachineFailed)
 		d.claims, d.takesOver = true, true
 		return

@@ -433,12 +433,144 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(time.Minute+timeout), "auto", "validation")
 			})
 
+			It("P7 X10: should count the time of the drain from the end of a power cycle, although the taint stays", func() {
+				g := failed()
+				edit(g, Annotation(remediation, stamp(now.Add(time.Hour))))
+				settle(g, now)
+				Expect(tainted(g)).To(BeTrue())
+				later := now.Add(50 * time.Minute)
+				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
+				settle(g, later)
+				record := ReadRecord(machine(g))
+				Expect(record.Drains()).To(BeTrue())
+				began := func(at time.Time) time.Time {
+					return DrainBegan(g.Members[0].Node, record.FailedAt(machine(g), g.Timeouts), at)
+				}
+				Expect(began(later)).To(Equal(later))
+				settle(g, later.Add(time.Minute))
+				Expect(began(later.Add(time.Minute))).To(Equal(later))
+			})
+
 			It("V1 X10: should not begin for a power cycle that never was", func() {
 				g := group(facts.Member{Machine: Machine("m", Annotation(remediation, stamp(now.Add(time.Hour)))), Node: Node("m")})
 				settle(g, now)
 				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
 				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
 				expectOrdinary(g)
+			})
+
+			It("V1 M15: should keep the taint of a failed machine whose maintenance was called off before it was handed over", func() {
+				g := failed()
+				edit(g, NodeAnnotation(maintenance, stamp(now)))
+				settle(g, now)
+				Expect(tainted(g)).To(BeFalse(), "M12")
+				later := now.Add(5 * time.Minute)
+				edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }))
+				settle(g, later)
+				Expect(tainted(g)).To(BeTrue())
+				Expect(recovers(g, later.Add(time.Minute))).To(ContainElement(RuleUnvalidated))
+				expectGated(g, later.Add(time.Minute+timeout), "auto", "validation")
+			})
+
+			It("V1 V5 M15: should begin anew when a maintenance is called off before it was handed over", func() {
+				g := back()
+				edit(g, NodeAnnotation(maintenance, stamp(now)))
+				settle(g, now)
+				Expect(tainted(g)).To(BeFalse(), "M12")
+				later := now.Add(5 * time.Minute)
+				edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }))
+				Expect(settle(g, later)).To(ContainElement(RuleUnvalidated))
+				expectGated(g, later.Add(timeout), "auto", "validation")
+			})
+
+			It("V1 M15: should begin when a maintenance is called off during which a failed machine has recovered", func() {
+				g := failed()
+				edit(g, NodeAnnotation(maintenance, stamp(now)))
+				settle(g, now)
+				later := now.Add(5 * time.Minute)
+				recovers(g, later)
+				Expect(tainted(g)).To(BeFalse(), "M12")
+				edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }))
+				later = later.Add(time.Minute)
+				Expect(settle(g, later)).To(ContainElement(RuleUnvalidated))
+				expectGated(g, later.Add(timeout), "auto", "validation")
+			})
+
+			It("V1 X10: should taint a machine that fails while its power cycle waits, and begin when it comes back", func() {
+				g := group(facts.Member{Machine: Machine("m", Annotation(remediation, stamp(now.Add(time.Hour)))), Node: Node("m")})
+				settle(g, now)
+				Expect(tainted(g)).To(BeFalse())
+				later := now.Add(20 * time.Minute)
+				edit(g, failing(later), NodeOption(NotReady))
+				settle(g, later)
+				Expect(machine(g).Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+				Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
+				Expect(tainted(g)).To(BeTrue())
+				later = later.Add(time.Minute)
+				recovers(g, later)
+				Expect(tainted(g)).To(BeTrue())
+				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
+				Expect(settle(g, later)).To(ConsistOf(RuleUnvalidated))
+				expectGated(g, later.Add(timeout), "validation")
+			})
+
+			DescribeTable("V5: when the request for a machine that fails has expired", func(share int32, kept bool) {
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "20m"))})
+				g.Share = new(int32(0))
+				settle(g, now)
+				at := now.Add(10 * time.Minute)
+				edit(g, failing(at), NodeOption(NotReady))
+				settle(g, at)
+				at = now.Add(18 * time.Minute)
+				recovers(g, at)
+				expectGated(g, at.Add(timeout), "now", "validation")
+				at = now.Add(30 * time.Minute)
+				settle(g, at)
+				g.Share = &share
+				edit(g, failing(at), NodeOption(NotReady))
+				if !kept {
+					round(*g, at)
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+					return
+				}
+				settle(g, at)
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				Expect(ReadRecord(machine(g)).HasPlace(at)).To(BeTrue())
+				Expect(tainted(g)).To(BeTrue())
+				settle(g, at.Add(lasts-time.Second))
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				round(*g, at.Add(lasts))
+				Expect(ReadRecord(machine(g))).To(BeNil())
+				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+			},
+				Entry("and there is a place", int32(1), true),
+				Entry("and there is none", int32(0), false),
+			)
+
+			It("T7: should go on to preserve for when-failed a machine that only almost fails while it is validated", func() {
+				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))})
+				g.Share = new(int32(0))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("when-failed"))
+				recovers(g, now)
+				expectGated(g, now.Add(timeout), "when-failed", "validation")
+				again := now.Add(5 * time.Minute)
+				edit(g, Phase(machinev1alpha1.MachineUnknown, again.Add(-9*time.Minute-45*time.Second)), NodeOption(NotReady))
+				settle(g, again)
+				recovers(g, again)
+				expectGated(g, now.Add(timeout), "when-failed", "validation")
+			})
+
+			It("H4: should let a request of when-failed go that came for a deadline only while the machine was validated", func() {
+				g := group(facts.Member{Machine: Machine("m", running, Preserved("Running:Preserved", "validation", now.Add(timeout))), Node: Node("m", NodeAnnotation(preserve, "when-failed"))})
+				settle(g, now)
+				at := now.Add(time.Minute)
+				edit(g, Phase(machinev1alpha1.MachineUnknown, at.Add(-9*time.Minute-45*time.Second)), NodeOption(NotReady))
+				settle(g, at)
+				Expect(causes(g)).To(ContainElement("when-failed"))
+				recovers(g, at)
+				expectGated(g, now.Add(timeout), "validation")
 			})
 		})
 	}

@@ -281,7 +281,7 @@ func (d *decision) prune() {
 // that a request that a shoot does not remove counts once.
 func (d *decision) takeNodeRequest() {
 	if d.hasNodeRequest() && d.group.AllowNodes {
-		d.to.needs = true
+		d.to.needs, d.to.record.Automatic = true, false
 	}
 }
 

@@ -977,6 +977,19 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
+		It("X21: lets people ask on the Node while a request of its own waits", func() {
+			w.AllowNodes = true
+			over()
+			m.host.taken = "somebody else works on it"
+			w.run()
+			Expect(m.phase()).To(Equal("Waiting"))
+			m.host.taken, w.Storm.Failing = "", 4
+			w.run()
+			waits("Too many machines of the shoot fail at the same time")
+			m.annotateNode(nodeKey, "now")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
 		It("X21: goes on with a cycle that is under way", func() {
 			over()
 			w.run()

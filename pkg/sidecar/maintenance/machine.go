@@ -39,7 +39,9 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate
 		return m, err
 	}
 	m.Hibernating = deployment.Spec.Replicas == 0
-	_, m.Validated = deployment.Annotations[v1alpha1.AnnotationValidation]
+	if _, wanted := deployment.Annotations[v1alpha1.AnnotationValidation]; wanted {
+		m.Validated, m.Unvalidated = preservation.OwesProof(machine)
+	}
 	if m.Rolling, err = pools.IsRolling(ctx, deployment); err != nil {
 		return m, err
 	}
