@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -46,6 +47,16 @@ func (v *Validation) proves(node *corev1.Node, since, now time.Time) bool {
 	c := v1alpha1.ConditionOf(node, v.Condition)
 	return c != nil && c.Status == corev1.ConditionTrue &&
 		(!earlier(c.LastHeartbeatTime.Time, now).Before(since) || !earlier(c.LastTransitionTime.Time, now).Before(since))
+}
+
+// MissesLabels says that the proof that a machine works may be a label that the cache of nodes does not have: it has none of a node without
+// the taint. The node of a machine that was validated loses the taint before the record of the machine says so (V3).
+func (g Group) MissesLabels(m facts.Member) bool {
+	if g.Validation == nil || g.Validation.Key == "" || m.Node == nil || v1alpha1.IsTainted(m.Node) {
+		return false
+	}
+	record := ReadRecord(m.Machine)
+	return record != nil && record.validating()
 }
 
 // validating says that the machine is back and has yet to be validated.

@@ -112,6 +112,7 @@ func validatedAfterMaintenance(p *Pool) {
 	machine := p.running(2)[0]
 	nm := p.maintain(machine, nil)
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.preserved(machine, runningPreserved, "maintenance")
 	p.Expect(p.Shoot.Delete(p.ctx, nm.DeepCopy())).To(Succeed())
 	p.eventually(func(g Gomega) {
 		node := p.node(g, machine)
@@ -126,6 +127,7 @@ func validatedAfterMaintenance(p *Pool) {
 	again := p.newMaintenance(machine, p.scenario+"-again", nil)
 	p.create(again)
 	p.phase(again, maintenancev1alpha1.PhaseReady)
+	p.preserved(machine, runningPreserved, "maintenance")
 	p.giveBack(again)
 	p.preserved(machine, runningPreserved, "validation")
 	p.request(machine, "false")

@@ -51,11 +51,10 @@ func stripMachine(m *machinev1alpha1.Machine) {
 // stripNode returns what leaves of a Node what is read, with what is only read for power cycles, or without.
 func stripNode(powerCycle bool) toolscache.TransformFunc {
 	return shoot.Strip(func(n *corev1.Node) {
-		tainted := v1alpha1.IsTainted(n)
-		n.Labels = readLabels(n.Labels, tainted)
+		n.Labels = readLabels(n.Labels, v1alpha1.IsTainted(n))
 		n.Annotations = readAnnotations(n.Annotations)
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
-		n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions, tainted), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
+		n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
 	})
 }
 
@@ -75,9 +74,9 @@ func readLabels(all map[string]string, tainted bool) map[string]string {
 	return nil
 }
 
-// readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few. Of a node that
-// takes no pods, it matters when they were reported (V3).
-func readConditions(all []corev1.NodeCondition, tainted bool) []corev1.NodeCondition {
+// readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few. When they were
+// reported matters also once a node takes pods again: until the record says so, too, the proof must stay one (V3).
+func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
 	var conditions []corev1.NodeCondition
 	for _, c := range all {
 		switch {
@@ -92,11 +91,7 @@ func readConditions(all []corev1.NodeCondition, tainted bool) []corev1.NodeCondi
 		case c.Type == machinev1alpha1.NodeInPlaceUpdate:
 			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
 		case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
-			read := corev1.NodeCondition{Type: c.Type, Status: c.Status}
-			if tainted {
-				read.LastHeartbeatTime, read.LastTransitionTime = c.LastHeartbeatTime, c.LastTransitionTime
-			}
-			conditions = append(conditions, read)
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, LastHeartbeatTime: c.LastHeartbeatTime, LastTransitionTime: c.LastTransitionTime})
 		}
 	}
 	return conditions

@@ -37,7 +37,7 @@ var _ = It("P14: should keep messages of conditions up to a length", func() {
 	Expect(stripped.(*corev1.Node).Status.Conditions).To(ContainElement(And(HaveField("Reason", "Reason"), HaveField("Message", "message"))))
 })
 
-var _ = It("V3: should keep labels, and when conditions were reported, only of a node that takes no pods", func() {
+var _ = It("V3: should keep when conditions were reported, and labels only of a node that takes no pods", func() {
 	reported := metav1.NewTime(builder.Start)
 	node := func(opts ...builder.NodeOption) *corev1.Node {
 		stripped, err := StripNode(true)(builder.Node("n", append(opts, builder.Condition("GPUHealthy", corev1.ConditionTrue, "Reason", "message"), func(n *corev1.Node) {
@@ -49,7 +49,7 @@ var _ = It("V3: should keep labels, and when conditions were reported, only of a
 	}
 	n := node()
 	Expect(n.Labels).To(BeEmpty())
-	Expect(n.Status.Conditions[1]).To(Equal(corev1.NodeCondition{Type: "GPUHealthy", Status: corev1.ConditionTrue}))
+	Expect(n.Status.Conditions[1]).To(Equal(corev1.NodeCondition{Type: "GPUHealthy", Status: corev1.ConditionTrue, LastHeartbeatTime: reported, LastTransitionTime: reported}))
 	n = node(builder.Taint("node.machine.sapcloud.io/preserved", builder.Start))
 	Expect(n.Labels).To(HaveKeyWithValue("example.com/gpu", "healthy"))
 	Expect(n.Status.Conditions[1]).To(Equal(corev1.NodeCondition{Type: "GPUHealthy", Status: corev1.ConditionTrue, LastHeartbeatTime: reported, LastTransitionTime: reported}))

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -131,6 +132,17 @@ func (e *environment) restart() {
 		Clock:          e.clock,
 		Events:         Events{Source: e.recorder, Shoot: e.recorder},
 	}
+}
+
+// strippedNodes reads nodes without their labels, unless they have the taint, as the cache has them.
+type strippedNodes struct{ client.Reader }
+
+func (s strippedNodes) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	err := s.Reader.Get(ctx, key, obj, opts...)
+	if node, ok := obj.(*corev1.Node); ok && !v1alpha1.IsTainted(node) {
+		node.Labels = nil
+	}
+	return err
 }
 
 func (e *environment) now() time.Time { return e.clock.Now() }

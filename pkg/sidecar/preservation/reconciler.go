@@ -182,6 +182,11 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	if err == nil {
 		err = r.readNodes(ctx, group.Members)
 	}
+	for i := range group.Members {
+		if m := &group.Members[i]; err == nil && group.MissesLabels(*m) {
+			r.readLabels(ctx, m)
+		}
+	}
 	now := r.Clock.Now()
 	if err == nil && r.Storm.Enabled() {
 		group.Storm, err = r.storm(ctx, deployment.Namespace, now)
@@ -197,6 +202,17 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 		}
 	}
 	return group, preservation.Decide(claimed, now), now, nil
+}
+
+// readLabels reads a node from the API server for its labels. If that fails, what the cache has stays: its node cannot be written either.
+func (r *Reconciler) readLabels(ctx context.Context, m *facts.Member) {
+	_ = executor.Call(ctx, callTimeout, func(ctx context.Context) error {
+		node, err := shoot.ReadNode(ctx, r.NodeReader, m.Node.Name)
+		if node != nil {
+			m.Node = node
+		}
+		return err
+	})
 }
 
 // storm counts the machines of the shoot that fail, by what the caches have (P16).

@@ -260,6 +260,30 @@ var _ = Describe("Transitions", func() {
 				}
 			})
 
+			It("V3: should not forget a label that is the proof while the record cannot be removed: the cache has none of a node without the taint", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.nodeCache = strippedNodes{e.shoot}
+				e.restart()
+				e.editDeployment(ctx, DeploymentAnnotation(prefix+"validation-settings", `{"label":"example.com/gpu=healthy","timeout":"20m"}`))
+				e.pass(72*time.Hour - 10*time.Minute)
+				e.editMachine(ctx, "m", running)
+				e.settle(ctx)
+				e.pass(15 * time.Minute)
+				e.settle(ctx)
+				taint := ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved"))
+				Expect(e.node(ctx, "m").Spec.Taints).To(taint)
+				e.editNode(ctx, "m", func(n *corev1.Node) { n.Labels = map[string]string{"example.com/gpu": "healthy"} })
+				e.api.failing("Machine/", faults["409"])
+				for range 3 {
+					e.failingRound(ctx)
+					Expect(e.node(ctx, "m").Spec.Taints).NotTo(taint)
+					e.pass(time.Minute)
+				}
+				e.api.write = nil
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(BeEmpty())
+			})
+
 			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
 				e := preserved(ctx, Machine("m", failing(now)), Node("m", unhealthy))
 				e.editMachine(ctx, "m", running)
