@@ -209,6 +209,7 @@ func (d *Decision) leave(rule Rule, why reason.Reason) {
 func (d *Decision) wait() {
 	d.overdue = false // it is not held yet
 	d.Target.Failed, d.Target.FailedSince, d.Target.FailsAt = d.Current.Failed, d.Current.FailedSince, d.Current.FailsAt
+	d.goOnValidating()
 	if d.Rule == RuleFail || d.Rule == RuleMargin {
 		d.become("", reason.Reason{})
 	}

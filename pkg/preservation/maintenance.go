@@ -111,8 +111,11 @@ func (d *Decision) settleMaintenance(a *asker, g Group, now time.Time) {
 		claim.Expiry, target.MaintenanceOver = until, time.Time{}
 	case ends && d.isWell():
 		target.drop(a.cause)
-		target.MaintenanceOver = time.Time{}
 		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
+		if !target.MaintenanceOver.IsZero() { // it is back only now: what was reported until then proves nothing (V3)
+			target.drop(v1alpha1.CauseValidation)
+		}
+		target.MaintenanceOver = time.Time{}
 		d.comeBack(g, now)
 	case ends && target.MaintenanceOver.IsZero():
 		target.MaintenanceOver = now.Truncate(time.Second)

@@ -209,6 +209,16 @@ func (d *Decision) failUnvalidated(g Group, now time.Time) {
 	d.ConsumeRequest = asked
 }
 
+// goOnValidating takes back that the validation has ended with the failure, of a machine for which it is not decided yet what becomes of it.
+func (d *Decision) goOnValidating() {
+	if !d.Current.validating() || d.Target.validating() || d.Why != WhyMachineFailed {
+		return
+	}
+	d.Target.Claims = append(d.Target.Claims, *d.Current.claim(v1alpha1.CauseValidation))
+	d.Target.ValidatingSince = d.Current.ValidatingSince
+	d.gated = d.gated || d.Node != nil && v1alpha1.IsTainted(d.Node)
+}
+
 // Warns says that people are warned of the decision, because something is not as it should be (V4).
 func (d *Decision) Warns() bool { return d.Why == WhyNotValidated }
 

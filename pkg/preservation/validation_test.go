@@ -413,8 +413,12 @@ var _ = Describe("Validation", func() {
 				edit(g, reported("True", later, later))
 				settle(g, later)
 				Expect(tainted(g)).To(BeTrue(), "it is not healthy")
-				edit(g, Phase(machinev1alpha1.MachineRunning, later.Add(time.Minute)), ready)
-				settle(g, later.Add(time.Minute))
+				later = later.Add(9 * time.Minute)
+				edit(g, Phase(machinev1alpha1.MachineRunning, later), ready)
+				settle(g, later)
+				expectGated(g, later.Add(timeout), "validation")
+				edit(g, reported("True", later, later))
+				settle(g, later)
 				expectOrdinary(g)
 			})
 
@@ -431,6 +435,23 @@ var _ = Describe("Validation", func() {
 				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
 				Expect(settle(g, later.Add(time.Minute))).To(ConsistOf(RuleUnvalidated))
 				expectGated(g, later.Add(time.Minute+timeout), "auto", "validation")
+			})
+
+			It("V2 P1: should go on with the validation of a machine that fails, as long as it waits for a place that is being given back", func() {
+				g := back()
+				at := now.Add(5 * time.Minute)
+				edit(g, failing(at), NodeOption(NotReady))
+				g.Members = append(g.Members, facts.Member{
+					Machine: Machine("leaves", Phase(machinev1alpha1.MachineUnknown, now), Preserved("Failed:Preserved", "auto", at)),
+					Node:    Node("leaves", NotReady, Taint("node.machine.sapcloud.io/preserved", now)),
+				})
+				decisions, _ := round(*g, at)
+				Expect(decisions[1].Target).To(BeNil())
+				Expect(machine(g).Annotations).To(HaveKeyWithValue(prefix+"phase", "Unknown:Preserved"), "it waits")
+				expectGated(g, now.Add(timeout), "auto", "validation")
+				settle(g, at)
+				Expect(causes(g)).To(ConsistOf("auto"))
+				Expect(machine(g).Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
 			})
 
 			It("P7 X10: should count the time of the drain from the end of a power cycle, although the taint stays", func() {

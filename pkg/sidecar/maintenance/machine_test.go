@@ -39,8 +39,9 @@ var _ = Describe("MachineOf", func() {
 		Expect([]bool{m.Validated, m.Unvalidated}).To(Equal([]bool{validated, unvalidated}))
 	},
 		Entry("one that is preserved for it", true, true, false, Preserved("Running:Preserved", "maintenance", until)),
-		Entry("one that was to be validated before", true, true, true, Preserved("Running:Preserved", "maintenance", until),
-			Annotation(v1alpha1.AnnotationPreservationRecord, `{"validatingSince":"2026-01-02T03:04:05Z"}`)),
+		Entry("one that was to be validated before", true, true, true,
+			Annotation(v1alpha1.AnnotationCause, "maintenance"), Annotation(v1alpha1.AnnotationExpiryTime, until.Format(time.RFC3339)),
+			Annotation(v1alpha1.AnnotationPreservationRecord, `{"version":1,"validatingSince":"2026-01-02T03:04:05Z"}`)),
 		Entry("not where the pool wants no proof", false, false, false, Preserved("Running:Preserved", "maintenance", until)),
 		Entry("not where it is not preserved", true, false, false),
 		Entry("not where something else preserves it", true, false, false, Preserved("Running:Preserved", "now", until)),
