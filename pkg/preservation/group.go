@@ -28,6 +28,8 @@ func (g Group) Of(deployment *machinev1alpha1.MachineDeployment) Group {
 	if timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout]); err == nil && timeout > 0 {
 		g.Timeout = timeout
 	}
+	g.Name = deployment.Name
+	g.SharedIn = deployment.Annotations[v1alpha1.AnnotationSharedInPool]
 	g.PrefersNew = deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true"
 	return g
 }

@@ -39,6 +39,10 @@ const (
 	ReasonDrainTimedOut = "DrainTimedOut"
 )
 
+// PlacesLease is the name of the Lease in the control-plane namespace that the places of pools are given away under, where the zones of a
+// pool share them (P20).
+const PlacesLease = "machine-preservation-controller-places"
+
 // Keys of this extension.
 const (
 	annotationPrefix = GroupName + "/"
@@ -63,7 +67,7 @@ const (
 	// AnnotationSharedInPool on a MachineDeployment is the name of its pool where all MachineDeployments of that use the same places: then
 	// AnnotationAutoPreserveFailedMax of each is the number of the whole pool (P20). It is absent otherwise.
 	AnnotationSharedInPool = annotationPrefix + "shared-in-pool"
-	// AnnotationGrants on the Lease machine-preservation-controller-places has the places that were given to machines, and are not written
+	// AnnotationGrants on the Lease PlacesLease has the places that were given to machines, and are not written
 	// on them yet, as JSON (P20).
 	AnnotationGrants = annotationPrefix + "grants"
 	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. A place was given
