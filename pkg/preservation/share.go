@@ -45,11 +45,9 @@ func distributeInPool(g Group, own []Decision, now time.Time) []Decision {
 	own, others := all[:len(own):len(own)], all[len(own):]
 	for i := range own {
 		own[i].Why.Text = inPool(own[i].Why.ID, own[i].Why.Text)
-	}
-	if len(own) > 0 { // what becomes of them decides on the places that there are here
-		for _, d := range others {
+		for _, d := range others { // what becomes of them decides on the places that there are here
 			if d.Next.After(now) {
-				own[0].lookAt(d.Next)
+				own[i].lookAt(d.Next)
 			}
 		}
 	}
