@@ -39,9 +39,10 @@ import (
 // So there is one order in which places are granted, whoever grants them: another MachineDeployment, or another process that is the leader,
 // or thinks that it is. A place that was granted before is either on its machine by the time that the machines are read, or a grant.
 //
-// A grant ends when its machine shows the place. If it never does, because a process died in between or was frozen, the grant is ended after
-// grantTime by a write of the Machine: whoever still comes with the place has the condition of step 3 against them. What makes the sum hold
-// is that condition and no time; the time is only so long that nobody is disturbed who is just about to write.
+// A grant ends when its machine shows the place, or has changed since, because then the condition of step 3 does not hold. If something else
+// is written on the machine before, that is not known. If such a grant is not used, because a process died in between or was frozen, or if the machine does not change, the grant is ended after grantTime by a write of the
+// Machine: whoever still comes with the place has the condition of step 3 against them. What makes the sum hold is that condition and no
+// time. The time is only so long that nobody is disturbed who is just about to write.
 
 const (
 	// grantTime is for how long a place is granted. The place is written on the machine at the third call after that at the latest: the
@@ -58,6 +59,13 @@ type grant struct {
 	Machine string      `json:"machine"`
 	UID     types.UID   `json:"uid"`
 	At      metav1.Time `json:"at"`
+	// Version is the resource version of the Machine on which the place is written, empty if something else is written on it before.
+	Version string `json:"version,omitempty"`
+}
+
+// isUsed says that the place is written on the machine, or cannot be written any more.
+func (g grant) isUsed(machine *machinev1alpha1.Machine, now time.Time) bool {
+	return preservation.ReadRecord(machine).HasPlace(now) || g.Version != "" && g.Version != machine.ResourceVersion
 }
 
 // grants are what the Lease has, as it was read.
@@ -88,15 +96,25 @@ func (r *Reconciler) readGrants(ctx context.Context, namespace string) (*grants,
 	return g, nil
 }
 
-// of returns the machines of a pool that have a grant.
-func (g *grants) of(pool string) sets.Set[types.UID] {
-	machines := sets.New[types.UID]()
-	for _, grant := range g.all {
-		if grant.Pool == pool {
-			machines.Insert(grant.UID)
+// drop drops the grants that are used, by the machines of a group and those elsewhere. It returns the machines that have one left.
+func (g *grants) drop(group preservation.Group, now time.Time) sets.Set[types.UID] {
+	machines, granted := map[types.UID]*machinev1alpha1.Machine{}, sets.New[types.UID]()
+	for _, in := range append([]preservation.Group{group}, group.Elsewhere...) {
+		for _, m := range in.Members {
+			machines[m.Machine.UID] = m.Machine
 		}
 	}
-	return machines
+	g.all = slices.DeleteFunc(g.all, func(grant grant) bool {
+		if grant.Pool != group.SharedIn {
+			return now.Sub(grant.At.Time) > 24*time.Hour // the pool may be gone
+		}
+		if machine := machines[grant.UID]; machine != nil && grant.isUsed(machine, now) {
+			return true
+		}
+		granted.Insert(grant.UID)
+		return false
+	})
+	return granted
 }
 
 // first returns when the first grant of a pool ends, zero if there is none.
@@ -137,7 +155,7 @@ func (r *Reconciler) endGrant(ctx context.Context, namespace string, grant grant
 		return nil
 	case err != nil:
 		return err
-	case preservation.ReadRecord(machine).HasPlace(now):
+	case grant.isUsed(machine, now):
 		return nil
 	}
 	edit := func(change func(*machinev1alpha1.Machine)) error {
@@ -157,25 +175,19 @@ func (r *Reconciler) endGrant(ctx context.Context, namespace string, grant grant
 	return nil
 }
 
-// grant gives a place to machines, and drops the grants of those that show theirs, or have ended. It fails if somebody else has written the Lease since.
-func (r *Reconciler) grant(ctx context.Context, g *grants, group preservation.Group, takers []*machinev1alpha1.Machine, now time.Time) error {
-	shown, taking := sets.New[types.UID](), sets.New[types.UID]()
-	for _, in := range append([]preservation.Group{group}, group.Elsewhere...) {
-		for _, m := range in.Members {
-			if preservation.ReadRecord(m.Machine).HasPlace(now) {
-				shown.Insert(m.Machine.UID)
-			}
+// grant gives places to those decisions that take one. It fails if somebody else has written the Lease since.
+func (r *Reconciler) grant(ctx context.Context, g *grants, pool string, takers []*preservation.Decision, now time.Time) error {
+	taking := sets.New[types.UID]()
+	for _, d := range takers {
+		taking.Insert(d.Machine.UID)
+	}
+	all := slices.DeleteFunc(slices.Clone(g.all), func(grant grant) bool { return taking.Has(grant.UID) })
+	for _, d := range takers {
+		given := grant{Pool: pool, Machine: d.Machine.Name, UID: d.Machine.UID, At: metav1.NewTime(now)}
+		if steps := preservation.Steps(r.Holder, *d, r.Timeouts, now); len(steps) > 0 && steps[0].Record {
+			given.Version = d.Machine.ResourceVersion
 		}
-	}
-	for _, machine := range takers {
-		taking.Insert(machine.UID)
-	}
-	all := slices.DeleteFunc(slices.Clone(g.all), func(grant grant) bool {
-		abandoned := grant.Pool != group.SharedIn && now.Sub(grant.At.Time) > 24*time.Hour // the pool may be gone
-		return grant.Pool == group.SharedIn && shown.Has(grant.UID) || taking.Has(grant.UID) || abandoned
-	})
-	for _, machine := range takers {
-		all = append(all, grant{Pool: group.SharedIn, Machine: machine.Name, UID: machine.UID, At: metav1.NewTime(now)})
+		all = append(all, given)
 	}
 	value, err := json.Marshal(all)
 	if err != nil {
@@ -206,20 +218,20 @@ func (r *Reconciler) decideLocked(ctx context.Context, deployment *machinev1alph
 			break
 		}
 		ended := r.endGrants(ctx, granted, pool)
-		group, decisions, now, err := r.decide(ctx, r.SourceReader, deployment, busy, func(g *preservation.Group) { g.Granted = granted.of(pool) })
+		group, decisions, now, err := r.decide(ctx, r.SourceReader, deployment, busy, func(g *preservation.Group) { g.Granted = granted.drop(*g, r.Clock.Now()) })
 		if err != nil {
 			return group, nil, now, time.Time{}, err
 		}
-		var takers []*machinev1alpha1.Machine
+		var takers []*preservation.Decision
 		for i := range decisions {
 			if decisions[i].TakesPlace() {
-				takers = append(takers, decisions[i].Machine)
+				takers = append(takers, &decisions[i])
 			}
 		}
 		if len(takers) == 0 && !ended {
 			return group, decisions, now, granted.first(pool), nil
 		}
-		failure = r.grant(ctx, granted, group, takers, now)
+		failure = r.grant(ctx, granted, pool, takers, now)
 		switch {
 		case failure == nil:
 			return group, decisions, now, granted.first(pool), nil

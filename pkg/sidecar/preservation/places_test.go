@@ -250,7 +250,7 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 			})
 
 			It("should not be written with a grant that has ended, although a person asks for the machine as well", func(ctx SpecContext) {
-				objects := pool("1", failing(now))
+				objects := pool("1", near(now))
 				Annotation(preserve, "now")(objects[2].(*machinev1alpha1.Machine))
 				e := newEnvironment(holder, objects...)
 				e.meanwhile("Machine/a0", func() {
