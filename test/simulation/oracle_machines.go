@@ -239,7 +239,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	if o.since(rules.ScaledDown) < recently {
 		if was.Kept && was.Phase != "" && was.Expiry.After(time.Now().Add(time.Second)) && time.Since(s.keptSince) > calm && o.since(rules.Fault) > calm {
 			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
-				if other := o.machines[name]; other.isSpare() && o.isCalm(other) {
+				if other := o.machines[name]; other.isSpare() && o.isCalm(other) && other.machine.Labels["name"] == s.machine.Labels["name"] {
 					o.outranked = append(o.outranked, outranked{change.name, was.Phase, name, time.Now()})
 				}
 			}
