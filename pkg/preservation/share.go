@@ -62,6 +62,21 @@ func (g Group) CountsPlaces() bool {
 	})
 }
 
+// Placed returns the names of the machines that take one of the places which are there for the group, wherever they are.
+func Placed(g Group, now time.Time) (names []string) {
+	groups := append([]Group{g}, g.Elsewhere...)
+	for i, in := range groups {
+		in.Elsewhere = slices.Delete(slices.Clone(groups), i, i+1)
+		for _, d := range Decide(in, now) {
+			if d.Target.HasPlace(now) {
+				names = append(names, d.Machine.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // sum returns how many places there are: the least that a MachineDeployment knows of, as they do not learn of a change at the same time. It
 // is nil if this one does not know.
 func (g Group) sum() *int32 {
