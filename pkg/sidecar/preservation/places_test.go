@@ -262,6 +262,18 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 				Expect(e.using(ctx)).To(ConsistOf("a0"))
 			})
 
+			It("should not be written on a machine that has changed since the grant, although it is read again before the hold of a person's request", func(ctx SpecContext) {
+				objects := pool("1", near(now))
+				Annotation(preserve, "now")(objects[2].(*machinev1alpha1.Machine))
+				e := newEnvironment(holder, objects...)
+				e.SourceReader = beforeMachine{e.SourceReader, "a0", func() { e.editMachine(ctx, "a0", Annotation("somebody", "was here")) }}
+				_, _ = e.reconcileNamed(ctx, "a")
+				Expect(e.api.writtenTo("Machine/a0")).To(BeZero())
+				e.restart()
+				settle(ctx, e)
+				Expect(e.using(ctx)).To(ConsistOf("a0"))
+			})
+
 			DescribeTable("P12: should not be given away where the Lease is denied, and nothing else should suffer", func(ctx SpecContext, read bool) {
 				objects := pool("2", failing(now))
 				Annotation(preserve, "when-failed")(objects[2].(*machinev1alpha1.Machine))
@@ -354,6 +366,20 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 		Expect(e.grants(ctx)).To(And(ContainSubstring("machine-x"), Not(ContainSubstring("machine-y"))))
 	})
 })
+
+// beforeMachine is a reader before whose reads of a single machine somebody does something.
+type beforeMachine struct {
+	client.Reader
+	name     string
+	somebody func()
+}
+
+func (b beforeMachine) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if key.Name == b.name {
+		b.somebody()
+	}
+	return b.Reader.Get(ctx, key, obj, opts...)
+}
 
 // deniedLease is a reader that may not read Leases.
 type deniedLease struct {
