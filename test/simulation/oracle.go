@@ -46,7 +46,9 @@ type oracle struct {
 	longest time.Duration
 	// prefersNew says that what fails for a new reason is kept rather than others (P15).
 	prefersNew bool
-	machines   map[string]*subject
+	// shared says that all zones use the same places (P20).
+	shared   bool
+	machines map[string]*subject
 	sets       map[string]*machinev1alpha1.MachineSet
 	pods       podRules
 	// class is the name of the newest template's MachineClass.
@@ -86,7 +88,7 @@ func newOracle(h History) *oracle {
 		world.Late += 10 * time.Minute // machine-controller-manager looks no sooner
 	}
 	return &oracle{
-		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, shared: h.Shared, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		operators: operators{least: h.Timeout, most: h.Timeout},
 	}

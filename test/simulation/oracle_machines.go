@@ -137,7 +137,11 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.Excuses))
 	if o.alone || change.By == sidecarName {
-		o.judge(change.name, rules.OverShare(o.places(true), o.mostShare()))
+		over := rules.OverShare
+		if o.shared {
+			over = rules.OverPool
+		}
+		o.judge(change.name, over(o.places(true), o.mostShare()))
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
