@@ -49,8 +49,8 @@ type oracle struct {
 	// shared says that all zones use the same places (P20).
 	shared   bool
 	machines map[string]*subject
-	sets       map[string]*machinev1alpha1.MachineSet
-	pods       podRules
+	sets     map[string]*machinev1alpha1.MachineSet
+	pods     podRules
 	// class is the name of the newest template's MachineClass.
 	class        string
 	replicas     int
