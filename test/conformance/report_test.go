@@ -58,7 +58,7 @@ var _ = Describe("Report", func() {
 			Expect(lines[:7]).To(Equal([]string{
 				"# Somewhere",
 				"",
-				"83 rules: 0 passed, 2 failed, 2 not applicable, 79 not run.",
+				"84 rules: 0 passed, 2 failed, 2 not applicable, 80 not run.",
 				"",
 				"| rule | result         | scenarios |",
 				"| ---- | -------------- | --------- |",
