@@ -77,7 +77,7 @@ func Placed(g Group, now time.Time) (names []string) {
 	return names
 }
 
-// sum returns how many places there are: the least that a MachineDeployment knows of, as they do not learn of a change at the same time. It
+// sum returns how many places there are: the least that a MachineDeployment knows of, because they do not learn of a change at the same time. It
 // is nil if this one does not know.
 func (g Group) sum() *int32 {
 	least := g.Share

@@ -39,10 +39,10 @@ import (
 // So there is one order in which places are granted, whoever grants them: another MachineDeployment, or another process that is the leader,
 // or thinks that it is. A place that was granted before is either on its machine by the time that the machines are read, or a grant.
 //
-// A grant ends when its machine shows the place, or has changed since, because then the condition of step 3 does not hold. If something else
-// is written on the machine before, that is not known. If such a grant is not used, because a process died in between or was frozen, or if the machine does not change, the grant is ended after grantTime by a write of the
-// Machine: whoever still comes with the place has the condition of step 3 against them. What makes the sum hold is that condition and no
-// time. The time is only so long that nobody is disturbed who is just about to write.
+// A grant ends when its machine shows the place, or has changed since, because then the condition of step 3 does not hold. If something else is
+// written on the machine before the place, that is not known. Then, or if a process dies in between, or is frozen, and the machine does not
+// change, the grant is ended after grantTime by a write of the Machine: whoever still comes with the place has the condition of step 3 against
+// them. What makes the sum hold is that condition and no time. The time is only so long that nobody is disturbed who is just about to write.
 
 const (
 	// grantTime is for how long a place is granted. The place is written on the machine at the third call after that at the latest: the
@@ -68,7 +68,7 @@ func (g grant) isUsed(machine *machinev1alpha1.Machine, now time.Time) bool {
 	return preservation.ReadRecord(machine).HasPlace(now) || g.Version != "" && g.Version != machine.ResourceVersion
 }
 
-// grants are what the Lease has, as it was read.
+// grants are what the Lease had when it was read.
 type grants struct {
 	lease  *coordinationv1.Lease
 	exists bool
@@ -144,7 +144,7 @@ func (r *Reconciler) endGrants(ctx context.Context, g *grants, pool string) bool
 	return len(g.all) < before
 }
 
-// endGrant changes the Machine, unless it is gone or shows the place: who has read it before cannot write the place any more.
+// endGrant changes the Machine, unless it is gone or shows the place: a process that has read it before cannot write the place any more.
 func (r *Reconciler) endGrant(ctx context.Context, namespace string, grant grant, now time.Time) error {
 	machine := &machinev1alpha1.Machine{}
 	err := executor.Call(ctx, callTimeout, func(ctx context.Context) error {
