@@ -160,11 +160,34 @@ func (e *explanation) find() (bool, error) {
 		}
 		group.Storm = facts.StormOf(all, preservation.FailedSince, settings.storm, group.Timeouts, group.NodeConditions, e.world.now)
 	}
+	e.readElsewhere(&group)
 	e.world.group = group
 	if e.node == nil {
 		e.node = group.Members[e.world.index].Node
 	}
 	return true, nil
+}
+
+// readElsewhere adds the other MachineDeployments of a pool whose zones share their places (P20).
+func (e *explanation) readElsewhere(group *preservation.Group) {
+	seed := e.snapshot.Seed
+	for i := range seed.MachineDeployments {
+		deployment := &seed.MachineDeployments[i]
+		other := group.Of(deployment)
+		if group.SharedIn == "" || deployment.UID == e.deployment.UID || other.SharedIn != group.SharedIn {
+			continue
+		}
+		other.Members, other.Elsewhere = nil, nil
+		if group.Share == nil || deployment.DeletionTimestamp != nil {
+			other.Share = nil
+		}
+		var machines []*machinev1alpha1.Machine
+		machines, other.Rollout = facts.MachinesOf(deployment, seed.MachineSets, seed.Machines)
+		for _, m := range machines {
+			other.Members = append(other.Members, memberOf(e.snapshot, m))
+		}
+		group.Elsewhere = append(group.Elsewhere, other)
+	}
 }
 
 func memberOf(known *observed.Snapshot, m *machinev1alpha1.Machine) facts.Member {
@@ -362,18 +385,19 @@ func (e *explanation) share(d, told preservation.Decision) {
 	if share == nil || !hangs(d) && !hangs(told) {
 		return
 	}
-	var names []string
-	for _, other := range preservation.Decide(e.world.group, e.world.now) {
-		if other.Target.HasPlace(e.world.now) {
-			names = append(names, other.Machine.Name)
-		}
-	}
-	slices.Sort(names)
 	used := "None is taken"
-	if len(names) > 0 {
+	if names := preservation.Placed(e.world.group, e.world.now); len(names) > 0 {
 		used = "Machines that take one: " + strings.Join(names, ", ")
 	}
-	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has %s. %s.", e.deployment.Name, places(*share), used)
+	e.say(Why, preservation.RuleShareUsedUp, "%s has %s. %s.", e.whose(), places(*share), used)
+}
+
+// whose says what the places are of.
+func (e *explanation) whose() string {
+	if pool := e.world.group.SharedIn; pool != "" {
+		return "Pool " + printable(pool)
+	}
+	return "MachineDeployment " + e.deployment.Name
 }
 
 // places says how many places there are.

@@ -331,6 +331,25 @@ var _ = Describe("Explain", func() {
 		Expect(sentences).NotTo(ContainElement(HaveField("Topic", Change)))
 	})
 
+	It("P20: should know which machines of the pool have the places that its zones share", func() {
+		shared := DeploymentAnnotation(v1alpha1.AnnotationSharedInPool, "worker")
+		s := situation{machine: failed, node: deadly, deployment: []DeploymentOption{shared}, change: func(s *observed.Snapshot) {
+			other := Deployment("pool-z2", Share("1"), shared)
+			set := Set("z2", other)
+			s.Seed.MachineDeployments = append(s.Seed.MachineDeployments, *other)
+			s.Seed.MachineSets = append(s.Seed.MachineSets, *set)
+			s.Seed.Machines = append(s.Seed.Machines, *Machine("elsewhere", append(held("auto"), Of(set))...))
+		}}
+		sentences, err := Explain(s.snapshot("health-timer"), "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(Text(sentences)).To(And(
+			ContainSubstring("Machine m failed and is not preserved because its pool has no free place. [P1]"),
+			ContainSubstring("Pool worker has 1 place. Machines that take one: elsewhere. [P1]"),
+			ContainSubstring("With 2 places for its pool (raise autoPreserveFailedMax of its pool in the Shoot), the machine would be preserved until "),
+		))
+		Expect(Text(sentences)).NotTo(ContainSubstring("zone"))
+	})
+
 	DescribeTable("should know a power cycle that is not over", func(status corev1.ConditionStatus, reason string, is bool) {
 		Expect(preservation.IsPowerCycled(Node("m", Condition(v1alpha1.ConditionPowerCycle, status, reason, "")))).To(Equal(is))
 	},

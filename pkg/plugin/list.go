@@ -71,13 +71,15 @@ func (k *kept) until() time.Time {
 	return k.Until.Time
 }
 
-// places are the places of a pool in a zone. Share and Free are nil without access to the seed.
+// places are the places of a pool in a zone, or in all zones, which share them. Share and Free are nil without access to the seed.
 type places struct {
-	Pool  string `json:"pool"`
-	Zone  string `json:"zone,omitempty"`
-	Share *int32 `json:"share,omitempty"`
-	Used  int32  `json:"used"`
-	Free  *int32 `json:"free,omitempty"`
+	Pool string `json:"pool"`
+	Zone string `json:"zone,omitempty"`
+	// AllZones says that all zones of the pool use them (P20).
+	AllZones bool   `json:"allZones,omitempty"`
+	Share    *int32 `json:"share,omitempty"`
+	Used     int32  `json:"used"`
+	Free     *int32 `json:"free,omitempty"`
 }
 
 // Who requested the preservation of a machine.
@@ -111,17 +113,41 @@ func overviewOf(s *observed.Snapshot) overview {
 		for i := range s.Seed.MachineDeployments {
 			deployment := &s.Seed.MachineDeployments[i]
 			p := placesOf(deployment, s, nodes)
+			if deployment.Annotations[v1alpha1.AnnotationSharedInPool] != "" {
+				o.locate(s, deployment, p.Zone)
+				o.addShared(p)
+				continue
+			}
 			if p.Used > 0 || p.Share != nil && *p.Share > 0 {
 				o.Places = append(o.Places, p)
 			}
 			o.locate(s, deployment, p.Zone)
 		}
 	}
+	o.Places = slices.DeleteFunc(o.Places, func(p places) bool { return p.AllZones && p.Used == 0 && (p.Share == nil || *p.Share == 0) })
 	slices.SortFunc(o.Machines, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
 	})
 	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
 	return o
+}
+
+// addShared adds the places of a MachineDeployment to those of its pool, which are the same ones.
+func (o *overview) addShared(p places) {
+	p.Zone, p.AllZones = "", true
+	at := slices.IndexFunc(o.Places, func(other places) bool { return other.AllZones && other.Pool == p.Pool })
+	if at < 0 {
+		o.Places = append(o.Places, p)
+		return
+	}
+	sum := &o.Places[at]
+	sum.Used += p.Used
+	if sum.Share == nil || p.Share != nil && *p.Share < *sum.Share {
+		sum.Share = p.Share
+	}
+	if sum.Free = cmp.Or(sum.Free, p.Free); sum.Free != nil {
+		sum.Free = new(max(*sum.Share-sum.Used, 0))
+	}
 }
 
 func nodesOf(s *observed.Snapshot) map[string]*corev1.Node {
@@ -314,7 +340,11 @@ func (o *Options) text(v *overview, wide bool) string {
 	if len(v.Places) > 0 {
 		lines := []line{head("POOL", "ZONE", "SHARE", "USED", "FREE")}
 		for _, p := range v.Places {
-			lines = append(lines, line{cells: []string{p.Pool, p.Zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
+			zone := p.Zone
+			if p.AllZones {
+				zone = "(all)"
+			}
+			lines = append(lines, line{cells: []string{p.Pool, zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
 		}
 		b.WriteString("\n" + o.table(lines...))
 	}

@@ -177,6 +177,19 @@ var _ = Describe("list", func() {
 		Expect(without.out.String()).To(Equal(withZones.out.String()))
 	})
 
+	It("P20: should show the places of a pool once where its zones share them", func() {
+		shared := DeploymentAnnotation(ours+"shared-in-pool", "a")
+		p := newPerson([]client.Object{Node("one", in("a", "z1")), Node("two", in("a", "z2"))}, []client.Object{
+			deploymentIn("a-1", "a", "z1", Share("3"), shared), deploymentIn("a-2", "a", "z2", Share("3"), shared), deploymentIn("b-1", "b", "z1", Share("0"), DeploymentAnnotation(ours+"shared-in-pool", "b")),
+			Machine("one", of("a-1"), Preserved("Failed:Preserved", "auto", until)), Machine("two", of("a-2"), Preserved("Failed:Preserved", "auto", until)),
+		})
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("\na      z2     two "), HaveSuffix("FREE\na      (all)   3       2      1\n")))
+		p.out.Reset()
+		Expect(p.runs("list -o yaml")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring("- allZones: true\n  free: 1\n  pool: a\n  share: 3\n  used: 2\n"))
+	})
+
 	It("should know zones by the nodes, where the templates do not have them", func() {
 		bare := func(d *machinev1alpha1.MachineDeployment) {
 			delete(d.Spec.Template.Spec.NodeTemplateSpec.Labels, corev1.LabelTopologyZone)

@@ -36,6 +36,9 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 	if settings.PreferNewFailures {
 		wanted[v1alpha1.AnnotationPreferNewFailures] = "true"
 	}
+	if settings.SharedIn != "" {
+		wanted[v1alpha1.AnnotationSharedInPool] = settings.SharedIn
+	}
 	if settings.PowerCycle != nil {
 		value, err := json.Marshal(settings.PowerCycle)
 		utilruntime.Must(err) // it is numbers and strings
@@ -89,6 +92,7 @@ func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
 		PreferNewFailures:          deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true",
+		SharedIn:                   deployment.Annotations[v1alpha1.AnnotationSharedInPool],
 		PowerCycle:                 powerCycle,
 		Validation:                 validation,
 	}, true
@@ -107,6 +111,7 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationMachinePreserveTimeout,
 		v1alpha1.AnnotationForceDeletePodsWithVolumes,
 		v1alpha1.AnnotationPreferNewFailures,
+		v1alpha1.AnnotationSharedInPool,
 		v1alpha1.AnnotationPowerCycleSettings,
 		v1alpha1.AnnotationValidation,
 	} {

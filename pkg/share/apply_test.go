@@ -73,6 +73,7 @@ var _ = Describe("MachineDeployment", func() {
 		}
 	},
 		Entry("that allows to delete pods with volumes by force", "force-delete-pods-with-volumes", func(s *Settings) { s.ForceDeletePodsWithVolumes = true }),
+		Entry("P20: that shares its places with the other zones", "shared-in-pool", func(s *Settings) { s.SharedIn = "true" }),
 		Entry("P15: that has new failures preferred", "prefer-new-failures", func(s *Settings) { s.PreferNewFailures = true }),
 	)
 

@@ -47,6 +47,7 @@ func Rules() []Rule {
 		{"P14", "What is written in the shoot is untrusted input: of a Node's text, only valid requests get into objects of the seed."},
 		{"P15", "Where a pool prefers new failures, a machine that fails for a reason that no preserved machine shows gets a place first. If no place is free, it gets the place of an auto-preserved machine: the one that failed last of those that show the same reason."},
 		{"P16", "While more machines of the shoot fail at the same time than operators allow, and for a settling time afterwards, no machine is auto-preserved anew. After that, machines that are still failed get the free places."},
+		{"P20", "Where the places of a pool are not distributed over its zones, any zone may use any place, and all zones together never use more: across MachineDeployments, restarts, and two preservation controllers that both think that they lead."},
 		{"H1", "A machine is healthy when its node says so, whatever its phase. After an outage of the shoot's API server, everything is as before."},
 		{"H2", "A machine that never joined does not stay forever: when its preservation ends, it is replaced."},
 		{"H3", "A machine that fails without a health deadline is held before machine-controller-manager acts, or is not reported as preserved."},

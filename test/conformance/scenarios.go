@@ -54,6 +54,7 @@ func Scenarios() []Scenario {
 		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, needs: needsNeverJoins, run: neverJoined},
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
 		{Name: "new-failure", Rules: []string{"P15"}, Share: 2, needs: needsInject, run: newFailure},
+		{Name: "shared", Rules: []string{"P20", "P1", "T6"}, Share: 2, run: sharedPlaces},
 		{Name: "stopped", Rules: []string{"T8", "R4"}, Share: 1, run: stoppedByFalse},
 		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
 		{Name: "rollout-now", Rules: []string{"P3"}, needs: needsNeverJoins, run: rolloutOfRequested},
@@ -175,6 +176,30 @@ func newFailure(p *Pool) {
 	p.gone(last)
 	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
 	p.Expect(p.isPreserved(p, other, failedPreserved, "auto")).To(BeTemporally("==", kept))
+}
+
+// sharedPlaces: one zone uses all places that the zones of a pool share, and there is none left, neither there nor in another zone.
+func sharedPlaces(p *Pool) {
+	p.shared = true
+	p.configure(2, preserveTimeout)
+	p.scale(perZone + 1)
+	machines := p.running(perZone + 1)
+	first, second, third := machines[0], machines[1], machines[2]
+
+	p.fail(first, KubeletDead)
+	p.fail(second, KubeletDead)
+	expiry := p.preserved(first, failedPreserved, "auto")
+	p.preserved(second, failedPreserved, "auto")
+
+	none := third
+	if other := p.elsewhere(p); other != nil {
+		none = other
+	}
+	p.fail(none, KubeletDead)
+	p.event(none, "MachinePreservationRefused", "its pool has no free place")
+	p.gone(none)
+	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
+	p.isPreserved(p, second, failedPreserved, "auto")
 }
 
 // failuresAtOnce: the share is not exceeded, not even for a moment, when machines fail at the same time.

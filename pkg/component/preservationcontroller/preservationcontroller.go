@@ -10,6 +10,7 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
@@ -28,6 +29,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
@@ -95,6 +97,8 @@ type Values struct {
 	NodeLogs bool
 	// Failures says that failures are told of.
 	Failures bool
+	// SharedPlaces says that a pool has places that all its zones use. Nil: as before.
+	SharedPlaces *bool
 	// Now is the time: what was stored is deleted when its own is over.
 	Now time.Time
 }
@@ -150,6 +154,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	}
 	if err := kubernetesutils.DeleteObjects(ctx, p.client,
 		&rbacv1.RoleBinding{ObjectMeta: p.meta()}, &rbacv1.Role{ObjectMeta: p.meta()}, &coordinationv1.Lease{ObjectMeta: p.meta()},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PlacesLease, Namespace: p.namespace}},
 		p.dashboards(), p.prometheusRule(), p.serviceMonitor(), &corev1.Service{ObjectMeta: p.meta()},
 	); err != nil {
 		return err
@@ -162,13 +167,17 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
+// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, and stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
+		places := slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.ResourceNames, v1alpha1.PlacesLease) })
 		role.Rules = []rbacv1.PolicyRule{
 			allow(coordinationv1.GroupName, "leases", "create"),
 			allowNamed(coordinationv1.GroupName, "leases", []string{Name}, "get", "update"),
+		}
+		if ptr.Deref(p.values.SharedPlaces, places) {
+			role.Rules = append(role.Rules, allowNamed(coordinationv1.GroupName, "leases", []string{v1alpha1.PlacesLease}, "get", "update"))
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)
