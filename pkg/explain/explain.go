@@ -202,6 +202,7 @@ func (e *explanation) explainMachine() {
 	}
 	_, told := e.ahead()
 	e.share(d, told)
+	e.maximum(d)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
 		e.nodeShows(d, &timeouts.Drain)
@@ -364,6 +365,16 @@ func (e *explanation) share(d, told preservation.Decision) {
 		used = "Machines that take one: " + strings.Join(names, ", ")
 	}
 	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has %s. %s.", e.deployment.Name, places(*share), used)
+}
+
+// maximum says that the machine, with others, keeps its pool at its maximum.
+func (e *explanation) maximum(d preservation.Decision) {
+	if d.Current == nil || !d.Current.Failed || len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
+		return
+	}
+	if failed := e.world.group.FailedAtMaximum(); failed > 0 {
+		e.say(Why, preservation.RuleMaximum, "%s.", preservation.AtMaximum(e.deployment, failed))
+	}
 }
 
 // places says how many places there are.

@@ -60,6 +60,7 @@ const (
 	RuleShareLowered  Rule = "T9"
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
+	RuleMaximum       Rule = "P2"
 	RuleNewFailure    Rule = "P15"
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"

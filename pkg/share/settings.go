@@ -132,6 +132,9 @@ type Settings struct {
 	PreferNewFailures bool
 	// PowerCycle is how hosts are powered off and on again, with defaults; nil if they are not.
 	PowerCycle *v1alpha1.PowerCycle
+	// Maximum is how many machines the cluster-autoscaler lets a MachineDeployment have at most, 0 where it adds and removes none. It is
+	// not known for the pool as a whole (P2).
+	Maximum int32
 }
 
 // SettingsFor returns what applies to a worker pool: the values that count, and false and 0 if nothing is set. It limits the number to
