@@ -212,6 +212,7 @@ var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
 	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",
+	"(Event at .*: )?The pool is at its maximum of .*",
 }, "|") + ")$")
 
 var _ = Describe("Explain", func() {
