@@ -59,8 +59,8 @@ const (
 	// AnnotationPreferNewFailures on a MachineDeployment is "true" where a machine that fails for a reason that no preserved machine has
 	// takes the place of one whose reason another one has too (P15). It is absent otherwise.
 	AnnotationPreferNewFailures = annotationPrefix + "prefer-new-failures"
-	// AnnotationMaximum on a MachineDeployment is how many machines the cluster-autoscaler lets it have at most, as the Worker says. It is
-	// absent where the cluster-autoscaler changes nothing, because the minimum is the same (P2).
+	// AnnotationMaximum on a MachineDeployment is how many machines the cluster-autoscaler lets it have at most: the number in the status
+	// of the Worker. It is absent where the cluster-autoscaler changes nothing, because the minimum is the same (P2).
 	AnnotationMaximum = annotationPrefix + "maximum"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the extension has set the flag of this name.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
