@@ -235,6 +235,7 @@ func (e *explanation) explainMachine() {
 	if s := e.world.group.Storm; s.IsOn() {
 		e.say(Why, preservation.RuleStorm, "There is a storm now: %d of the %d machines of the shoot fail at the same time, and operators allow %d. Until fewer fail, no machine is preserved without a request, and none is power-cycled automatically.", s.Failing, s.Machines, s.Limit)
 	}
+	e.maximum(d)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
 		e.nodeShows(d, &timeouts.Drain)
@@ -398,6 +399,16 @@ func (e *explanation) whose() string {
 		return "Pool " + printable(pool)
 	}
 	return "MachineDeployment " + e.deployment.Name
+}
+
+// maximum says that the machine, with others, keeps its pool at its maximum.
+func (e *explanation) maximum(d preservation.Decision) {
+	if d.Current == nil || !d.Current.Failed || len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
+		return
+	}
+	if failed := e.world.group.FailedAtMaximum(); failed > 0 {
+		e.say(Why, preservation.RuleMaximum, "%s.", preservation.AtMaximum(e.deployment, failed))
+	}
 }
 
 // places says how many places there are.

@@ -142,6 +142,26 @@ var _ = Describe("list", func() {
 		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
 	)
 
+	It("should tell operators that preserved machines keep a pool at its maximum", func() {
+		objects := seedObjects()
+		for _, object := range objects {
+			if deployment, ok := object.(*machinev1alpha1.MachineDeployment); ok && deployment.Name != "a-z2" {
+				DeploymentAnnotation(ours+"maximum", "3")(deployment)
+			}
+		}
+		p := newPerson(shootObjects(), objects)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(
+			ContainSubstring("\nPool a is at its maximum of 3 machines in zone z1 because 2 failed machines are preserved. The cluster-autoscaler adds no machine there until a preserved machine is released or the maximum is raised.\n"),
+			ContainSubstring("\nPool b is at its maximum of 3 machines in zone z1 because 1 failed machine is preserved. "),
+			ContainSubstring("\nb      z1     ?       0      ?\n"), // only a power cycle preserves it
+			Not(ContainSubstring("zone z2")),
+		))
+		p.out.Reset()
+		Expect(p.runs("list -o json")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring(`"atMaximum": "Pool a is at its maximum of 3 machines in zone z1 because 2 failed machines are preserved.`))
+	})
+
 	It("should tell the reason and the phase that explain tells", func() {
 		for name, options := range map[string][]NodeOption{
 			"maintenance": {preservedNode("maintenance", "Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},

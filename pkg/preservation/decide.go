@@ -80,6 +80,7 @@ const (
 	RuleShareLowered  Rule = "T9"
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
+	RuleMaximum       Rule = "P2"
 	RuleNewFailure    Rule = "P15"
 	RuleStorm         Rule = "P16"
 	RulePool          Rule = "P20"

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Apply writes the settings of a MachineDeployment into it and returns whether that changed anything. Where the resource
@@ -48,6 +49,9 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 		value, err := json.Marshal(settings.Validation)
 		utilruntime.Must(err) // it is strings
 		wanted[v1alpha1.AnnotationValidation] = string(value)
+	}
+	if settings.Maximum > 0 {
+		wanted[v1alpha1.AnnotationMaximum] = strconv.FormatInt(int64(settings.Maximum), 10)
 	}
 	changed := annotate(deployment, wanted)
 	if !nativeFields {
@@ -95,6 +99,7 @@ func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 		SharedIn:                   deployment.Annotations[v1alpha1.AnnotationSharedInPool],
 		PowerCycle:                 powerCycle,
 		Validation:                 validation,
+		Maximum:                    facts.PoolOf(deployment).Maximum,
 	}, true
 }
 
@@ -114,6 +119,7 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationSharedInPool,
 		v1alpha1.AnnotationPowerCycleSettings,
 		v1alpha1.AnnotationValidation,
+		v1alpha1.AnnotationMaximum,
 	} {
 		current, there := deployment.Annotations[key]
 		value, keep := wanted[key]

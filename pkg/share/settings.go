@@ -140,6 +140,9 @@ type Settings struct {
 	PowerCycle *v1alpha1.PowerCycle
 	// Validation is what proves that a machine works that is back, with defaults; nil if no proof is needed (V1).
 	Validation *v1alpha1.Validation
+	// Maximum is how many machines the cluster-autoscaler lets a MachineDeployment have at most, 0 where it adds and removes none. It is
+	// not known for the pool as a whole (P2).
+	Maximum int32
 }
 
 // SettingsFor returns what applies to a worker pool: the values that count, and false and 0 if nothing is set. It limits the number to

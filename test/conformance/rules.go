@@ -32,7 +32,7 @@ func Rules() []Rule {
 		{"T9", "If the number of places is lowered, the oldest auto-preserved machines are released, and no others."},
 		{"T10", "A deletion is never blocked."},
 		{"P1", "Each machine in Failed:Preserved takes a place, unless only a maintenance or a power cycle preserves it. Auto-preservation never exceeds the number of places."},
-		{"P2", "Preserved machines count as replicas. A scale-down removes them last."},
+		{"P2", "Preserved machines count as replicas. A scale-down removes them last. Where failed ones keep a pool at its maximum, people are told."},
 		{"P3", "A machine that fails during a rolling update is replaced, whatever the request. A machine that cannot be deleted does not count as a rolling update. The protection that machine-controller-manager sets on nodes during the update belongs to it."},
 		{"P4", "Hibernation overrides preservation."},
 		{"P5", "The extension restores the protection from the cluster-autoscaler when somebody changes or removes it. A user's own protection outlives the preservation."},

@@ -5,14 +5,17 @@
 package conformance
 
 import (
+	"fmt"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -91,6 +94,7 @@ func Scenarios() []Scenario {
 		{Name: "pools-request", Rules: []string{"T4", "T8"}, run: requestOfPool},
 		{Name: "withdrawn", Rules: []string{"T8", "R2"}, run: withdrawnRequest},
 		{Name: "scale-down-failed", Rules: []string{"P2"}, Share: 1, run: scaleDownOfFailed},
+		{Name: "maximum", Rules: []string{"P2"}, Share: 1, run: atMaximum},
 		{Name: "scale-to-zero", Rules: []string{"P4", "T10"}, Share: 1, run: scaleToZero},
 		{Name: "deleted", Rules: []string{"T10"}, Share: 1, run: deletion},
 
@@ -235,6 +239,51 @@ func requestsCount(p *Pool) {
 	p.event(machines[1], "MachinePreservationRefused", "its pool has no free place in its zone")
 	p.gone(machines[1])
 	p.Expect(p.isPreserved(p, machines[0], failedPreserved, "when-failed")).To(BeTemporally("==", expiry))
+}
+
+// atMaximum: people are told when a failed machine keeps the pool at its maximum, and not before.
+func atMaximum(p *Pool) {
+	var maximum int32
+	p.eventually(func(g Gomega) { // Gardener writes it into the Worker at the end of a reconciliation
+		settings, _ := share.Of(p.deployment(g))
+		maximum = settings.Maximum
+		g.Expect(maximum).To(BeNumerically(">", 0), "MachineDeployment %s does not say how many machines the cluster-autoscaler lets it have", p.deploymentName)
+	})
+	if maximum > perZone+2 {
+		p.report.NotApplicable(p.t, fmt.Sprintf("the pool may have %d machines in the zone, which are too many to start for that", maximum))
+	}
+	machine := p.running(perZone)[0]
+	p.fail(machine, NodeCondition)
+	expiry := p.preserved(machine, failedPreserved, "auto")
+	text := fmt.Sprintf("Pool %s is at its maximum of %d machines in ", p.name, maximum)
+	p.consistently(shortly, func(g Gomega) {
+		events := &eventsv1.EventList{}
+		g.Expect(p.Seed.List(p.ctx, events, client.InNamespace(p.Namespace), client.MatchingFields{"regarding.name": machine.Name})).To(Succeed())
+		g.Expect(events.Items).NotTo(ContainElement(HaveField("Reason", "PoolAtMaximum")))
+	})
+
+	p.scale(maximum)
+	p.event(machine, "PoolAtMaximum", text)
+	p.nodeEvent(machine, "PoolAtMaximum", "because 1 failed machine is preserved. The cluster-autoscaler adds no machine there")
+	p.staysPreserved(machine, failedPreserved, "auto", expiry)
+	p.eventually(func(g Gomega) { g.Expect(p.canGrow(g)).To(ContainSubstring(text)) })
+
+	p.request(machine, "false")
+	p.gone(machine)
+	p.eventually(func(g Gomega) { g.Expect(p.canGrow(g)).NotTo(ContainSubstring(text)) })
+}
+
+// canGrow returns what the condition PoolsCanGrow of the Extension says.
+func (p *Pool) canGrow(g Gomega) string {
+	extension, err := p.extension(p.ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, condition := range extension.Status.Conditions {
+		if condition.Type == "PoolsCanGrow" {
+			return condition.Message
+		}
+	}
+	g.Expect(extension.Status.Conditions).To(ContainElement(HaveField("Type", BeEquivalentTo("PoolsCanGrow"))))
+	return ""
 }
 
 // whenFailed: an explicit request needs no share.

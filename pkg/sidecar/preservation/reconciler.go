@@ -139,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := ctx.Err(); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.notify(backlog, pool, decisions)
+	r.notify(backlog, deployment, group, decisions)
 	for _, ledger := range r.Ledgers {
 		_ = panics.Catch(ctx, func() error { ledger.Observe(deployment, decisions, now); return nil })
 	}

@@ -73,6 +73,9 @@ const (
 	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. A place was given
 	// to it and not written on it in time: whoever comes with that too late is refused (P20).
 	AnnotationGrantEnded = annotationPrefix + "grant-ended"
+	// AnnotationMaximum on a MachineDeployment is how many machines the cluster-autoscaler lets it have at most: the number in the status
+	// of the Worker. It is absent where the cluster-autoscaler changes nothing, because the minimum is the same (P2).
+	AnnotationMaximum = annotationPrefix + "maximum"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the extension has set the flag of this name.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
 	// AnnotationMaintenance on a Node has its machine preserved while somebody works on the node: it is the time when that began, in
