@@ -66,6 +66,9 @@ var (
 	landscapes = flag.Int("landscapes", 8, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
+	// starts has an entry for each landscape that is being started: all at once, they would build the same commands side by side, and
+	// none would be ready in time.
+	starts = make(chan struct{}, 2)
 	// turn is closed when the test before has started.
 	turn chan struct{}
 )
@@ -138,7 +141,9 @@ func startLandscape(t *testing.T, name string, o landscape.Options) *landscape.L
 	t.Helper()
 	g := NewWithT(t)
 	o.Dir, o.Out = filepath.Join("testdata", "landscape-"+name), t.Output()
+	starts <- struct{}{}
 	l, err := landscape.Start(t.Context(), o)
+	<-starts
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
 	go func() {

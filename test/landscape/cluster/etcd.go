@@ -22,7 +22,7 @@ type Etcd struct {
 
 // seldomCollected lets a server trade memory for processor time, of which the tests have less: a third of the time of an API server would
 // be garbage collection.
-var seldomCollected = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
+var seldomCollected = []string{"GOGC=300"}
 
 // StartEtcd starts etcd with its data in the given directory, which must not outlive it: nothing is synced to the disk.
 func StartEtcd(ctx context.Context, path, dataDir, logFile string) (*Etcd, error) {
