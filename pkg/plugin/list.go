@@ -126,7 +126,9 @@ func overviewOf(s *observed.Snapshot) overview {
 			o.locate(s, deployment, p.Zone)
 		}
 	}
-	o.Places = slices.DeleteFunc(o.Places, func(p places) bool { return p.AllZones && p.AtMaximum == "" && p.Used == 0 && (p.Share == nil || *p.Share == 0) })
+	o.Places = slices.DeleteFunc(o.Places, func(p places) bool {
+		return p.AllZones && p.AtMaximum == "" && p.Used == 0 && (p.Share == nil || *p.Share == 0)
+	})
 	slices.SortFunc(o.Machines, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
 	})
