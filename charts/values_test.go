@@ -105,7 +105,7 @@ func extensionSettings() map[string]setting {
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-private-networks": Equal("allowed"),
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-public-networks":  Equal("allowed"),
 		}},
-		"config.storm": {map[string]any{"maxFailing": int64(3), "settlingTime": "5m"}, config(ContainSubstring("\nstorm:\n  maxFailing: 3\n  settlingTime: 5m\n"))},
+		"config.storm":    {map[string]any{"maxFailing": int64(3), "settlingTime": "5m"}, config(ContainSubstring("\nstorm:\n  maxFailing: 3\n  settlingTime: 5m\n"))},
 		"config.failures": {map[string]any{"enabled": false}, config(ContainSubstring("\nfailures:\n  enabled: false\n"))},
 		"config.evidence": {map[string]any{"enabled": true, "seedBudget": "1Gi"}, evidenceKeys(Keys{
 			"ConfigMap[config].data.config.yaml":        ContainSubstring("\nevidence:\n  enabled: true\n  seedBudget: 1Gi\n"),

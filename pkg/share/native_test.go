@@ -35,11 +35,11 @@ var _ = It("P20: machine-controller-manager may never preserve more by itself be
 	settings := Settings{AutoPreserveFailedMax: 5, SharedIn: "worker"}
 	for _, current := range []int32{0, 1, 5} {
 		for _, atWork := range []time.Duration{0, time.Second, time.Hour} {
-			max := NativeMax(current, settings, true, 1, atWork)
-			Expect(max).To(BeNumerically("<=", current))
+			native := NativeMax(current, settings, true, 1, atWork)
+			Expect(native).To(BeNumerically("<=", current))
 			deployment := &machinev1alpha1.MachineDeployment{Spec: machinev1alpha1.MachineDeploymentSpec{AutoPreserveFailedMachineMax: current}}
-			Apply(deployment, settings, true, max)
-			Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(Equal(max))
+			Apply(deployment, settings, true, native)
+			Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(Equal(native))
 		}
 	}
 })

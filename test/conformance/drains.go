@@ -230,8 +230,8 @@ func shownDrains(p *Pool) {
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
 	p.giveBack(nm)
 	p.showsDrain(maintained, "KubectlDrainCompleted", isFalse, isTrue)
-	clear := `{"status":{"conditions":[{"type":"DrainInProgress","$patch":"delete"},{"type":"Drained","$patch":"delete"}]}}`
-	p.Expect(p.Shoot.Status().Patch(p.ctx, p.node(p, maintained), client.RawPatch(types.StrategicMergePatchType, []byte(clear)))).To(Succeed())
+	patch := `{"status":{"conditions":[{"type":"DrainInProgress","$patch":"delete"},{"type":"Drained","$patch":"delete"}]}}`
+	p.Expect(p.Shoot.Status().Patch(p.ctx, p.node(p, maintained), client.RawPatch(types.StrategicMergePatchType, []byte(patch)))).To(Succeed())
 	p.untouched(maintained)
 
 	p.fail(failing, NodeCondition)

@@ -60,7 +60,7 @@ func (o *oracle) checkBegun(name string, s *subject, before *machinev1alpha1.Mac
 			o.blame("T3", "%s begins to be kept as %s, had its time at %s, and nobody has asked since", name, cause, s.ended.Format(time.DateTime))
 		case asked != "" && value != asked:
 			o.blame("R3", "%s begins to be kept as %s, and what counts is %q", name, cause, value)
-		case cause != v1alpha1.CauseNow && s.unhealthy.IsZero() && s.node != nil:
+		case cause != v1alpha1.CauseNow && s.unhealthy.IsZero() && time.Since(s.lately.Until) > soon && s.node != nil:
 			o.blame("T6", "%s begins to be kept as %s, and its node is healthy", name, cause)
 		}
 		if native := before.Status.CurrentStatus.PreserveExpiryTime; native != nil {

@@ -29,11 +29,13 @@ const (
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
 
-	// FlagStormMaxFailing and FlagStormMaxFailingPercent are the flags with how many machines of the shoot may fail at the same time, and
-	// FlagStormSettlingTime is the one with the delay afterwards. They come from the extension's own configuration.
-	FlagStormMaxFailing        = "--storm-max-failing"
+	// FlagStormMaxFailing is the flag with how many machines of the shoot may fail at the same time. It comes from the extension's own
+	// configuration, as the next two.
+	FlagStormMaxFailing = "--storm-max-failing"
+	// FlagStormMaxFailingPercent is the flag with the same as a percentage.
 	FlagStormMaxFailingPercent = FlagStormMaxFailing + "-percent"
-	FlagStormSettlingTime      = "--storm-settling-time"
+	// FlagStormSettlingTime is the flag with the delay afterwards.
+	FlagStormSettlingTime = "--storm-settling-time"
 
 	// FlagNodeMaintenance is the flag with which the container takes care of NodeMaintenances.
 	FlagNodeMaintenance = "--node-maintenance"

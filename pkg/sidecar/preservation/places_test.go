@@ -52,11 +52,8 @@ func (e *environment) using(ctx context.Context) (names []string) {
 func (e *environment) grants(ctx context.Context) string {
 	GinkgoHelper()
 	lease := &coordinationv1.Lease{}
-	if err := e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: placesLease}, lease); apierrors.IsNotFound(err) {
-		return ""
-	} else {
-		Expect(err).NotTo(HaveOccurred())
-	}
+	err := e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: placesLease}, lease)
+	Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
 	return lease.Annotations[prefix+"grants"]
 }
 
