@@ -54,9 +54,9 @@ func (s Storm) IsOn() bool { return s.Failing > s.Limit }
 // StormOf counts the machines of a shoot that fail at the same time. It remembers nothing: all that counts can be read from the objects.
 //
 // A machine fails from when its node is unhealthy until the settling time after its node has become ready again: that is the delay after
-// a storm. Failures belong together if they began within the larger of the settling time and the machine's health timeout; one that is
-// over belongs to all that began before its end, because nobody knows any more when it began. So machines that fail one after the other
-// over hours are no storm, nor are those that are Failed:Preserved for days.
+// a storm. Failures belong together if they began within the larger of the settling time and the machine's health timeout; one that has
+// yet to settle belongs to all that began before it has, because nobody knows any more when it began. So machines that fail one after the
+// other over hours are no storm, nor are those that are Failed:Preserved for days.
 //
 // The shoot writes the times of its nodes (P14). A time in the future counts as now. The worst that a shoot can do is to hinder its own
 // places and automatic power cycles, or to have them in a storm.
@@ -126,9 +126,9 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 	}
 	if IsHealthy(m, unhealthy) {
 		back := earlierOf(now, ready.LastTransitionTime.Time)
-		t = trouble{to: back, over: back.Add(limits.SettlingTime)}
+		settled := back.Add(limits.SettlingTime)
 		// What became ready while it was young has joined, and not recovered.
-		return t, back.After(m.Node.CreationTimestamp.Add(limits.SettlingTime)) && now.Before(t.over)
+		return trouble{to: settled, over: settled}, back.After(m.Node.CreationTimestamp.Add(limits.SettlingTime)) && now.Before(settled)
 	}
 	status := m.Machine.Status.CurrentStatus
 	doubted := status.Phase == machinev1alpha1.MachineUnknown || status.Phase == machinev1alpha1.MachineFailed

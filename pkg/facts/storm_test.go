@@ -69,7 +69,7 @@ var _ = Describe("StormOf", func() {
 		Entry("one that has recovered, until it has settled", 1, back(now-9), healthy()),
 		Entry("not one that has settled", 0, back(now-10), healthy()),
 		Entry("one that has recovered, with one whose failure began before", 2, back(now-1), silent(now-200)),
-		Entry("not with one whose failure began afterwards", 1, back(now-5), silent(now-4)),
+		Entry("one that has yet to settle, with one whose failure began afterwards", 2, back(now-5), silent(now-4)),
 		Entry("not one that has just joined", 0, withNode(back(now-1), func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(at(now - 2)) })),
 		Entry("not one that joined slowly", 0, withNode(back(now-1), func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(at(now - 11)) })),
 

@@ -53,7 +53,6 @@ const (
 
 // In this order they start, the longest first: what is long and comes last is waited for alone.
 
-func TestGarden(t *testing.T)       { runGarden(t) }
 func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
 func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
@@ -61,9 +60,10 @@ func TestMCM061(t *testing.T)       { run(t, "0.61", breaks) }
 func TestMCM062(t *testing.T)       { run(t, "0.62", breaks) }
 func TestAlone061(t *testing.T)     { run(t, "0.61", alone) }
 func TestAlone062(t *testing.T)     { run(t, "0.62", alone) }
+func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
-	landscapes = flag.Int("landscapes", 8, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 7, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// starts has an entry for each landscape that is being started: all at once, they would build the same commands side by side, and

@@ -29,8 +29,8 @@ const (
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
 
-	// FlagStormMaxFailing is the flag with how many machines of the shoot may fail at the same time. It comes from the extension's own
-	// configuration, as the next two.
+	// FlagStormMaxFailing is the flag with how many machines of the shoot may fail at the same time. It and the next
+	// two come from the extension's own configuration.
 	FlagStormMaxFailing = "--storm-max-failing"
 	// FlagStormMaxFailingPercent is the flag with the same as a percentage.
 	FlagStormMaxFailingPercent = FlagStormMaxFailing + "-percent"
