@@ -8,7 +8,6 @@ package providerconfig
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/install"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
@@ -118,20 +116,6 @@ func ReadFailures(extension *extensionsv1alpha1.Extension) (bool, error) {
 		return false, err
 	}
 	return config.Failures == nil || *config.Failures.Enabled, nil
-}
-
-// HasSharedPlaces returns whether an Extension has a worker pool of which all zones use the same places. It does not depend on what else of
-// the configuration is not valid for the worker pools.
-func HasSharedPlaces(extension *extensionsv1alpha1.Extension) (bool, error) {
-	config, err := decode(extension.Spec.ProviderConfig, field.NewPath("spec", "providerConfig"))
-	if err != nil {
-		return false, err
-	}
-	shares := func(settings *preservation.MachineControllerManagerSettings) bool {
-		return settings != nil && settings.Distribution != nil && *settings.Distribution == preservation.Distribution(v1alpha1.DistributionPool)
-	}
-	return shares(config.MachineControllerManager) ||
-		slices.ContainsFunc(config.Workers, func(w preservation.Worker) bool { return shares(w.MachineControllerManager) }), nil
 }
 
 // HasPowerCycle returns whether hosts of a worker pool of an Extension are to be power-cycled. It does not depend on what else of

@@ -10,7 +10,6 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
@@ -29,7 +28,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
@@ -97,8 +95,6 @@ type Values struct {
 	NodeLogs bool
 	// Failures says that failures are told of.
 	Failures bool
-	// SharedPlaces says that a pool has places that all its zones use. Nil: as before.
-	SharedPlaces *bool
 	// Now is the time: what was stored is deleted when its own is over.
 	Now time.Time
 }
@@ -167,17 +163,16 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, and stored evidence.
+// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, and
+// stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
-		places := slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.ResourceNames, v1alpha1.PlacesLease) })
 		role.Rules = []rbacv1.PolicyRule{
 			allow(coordinationv1.GroupName, "leases", "create"),
-			allowNamed(coordinationv1.GroupName, "leases", []string{Name}, "get", "update"),
-		}
-		if ptr.Deref(p.values.SharedPlaces, places) {
-			role.Rules = append(role.Rules, allowNamed(coordinationv1.GroupName, "leases", []string{v1alpha1.PlacesLease}, "get", "update"))
+			// The places Lease is always part of it. The MachineDeployments learn that zones share places as soon as the Extension says so,
+			// and go on sharing them while its configuration is not valid. Without the permission, no machine would get a place (P20).
+			allowNamed(coordinationv1.GroupName, "leases", []string{Name, v1alpha1.PlacesLease}, "get", "update"),
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)

@@ -66,25 +66,15 @@ var _ = Describe("PreservationController", func() {
 		role := get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role)
 		Expect(role.Rules).To(Equal([]rbacv1.PolicyRule{
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller"}, Verbs: []string{"get", "update"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller", "machine-preservation-controller-places"}, Verbs: []string{"get", "update"}},
 		}))
 		binding := get(&rbacv1.RoleBinding{}, "machine-preservation-controller").(*rbacv1.RoleBinding)
 		Expect(binding.RoleRef).To(Equal(rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "machine-preservation-controller"}))
 		Expect(binding.Subjects).To(Equal([]rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-controller-manager", Namespace: namespace}}))
 	})
 
-	It("P20: should allow to write the Lease of places only while zones share some, and as before where that is not known", func() {
-		lease := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller-places"}, Verbs: []string{"get", "update"}}
-		rules := func(shared *bool) []rbacv1.PolicyRule {
-			GinkgoHelper()
-			Expect(New(c, namespace, Values{SharedPlaces: shared}).Deploy(ctx)).To(Succeed())
-			return get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role).Rules
-		}
-		Expect(rules(nil)).NotTo(ContainElement(lease))
-		Expect(rules(new(true))).To(ContainElement(lease))
-		Expect(rules(nil)).To(ContainElement(lease))
-		Expect(rules(new(false))).NotTo(ContainElement(lease))
-
+	It("P20: should delete the Lease of places", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
 		places := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-preservation-controller-places"}}
 		Expect(c.Create(ctx, places)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed())

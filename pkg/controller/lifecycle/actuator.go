@@ -227,9 +227,6 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if strategies, err := providerconfig.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}
-	if shared, err := providerconfig.HasSharedPlaces(ex); err == nil {
-		values.SharedPlaces = &shared
-	}
 	var err error
 	if values.Evidence, values.NodeLogs, err = a.storesEvidence(ctx, ex); err != nil {
 		return err
