@@ -251,7 +251,7 @@ func requestsCount(p *Pool) {
 // atMaximum: people are told when a failed machine keeps the pool at its maximum, and not before.
 func atMaximum(p *Pool) {
 	var maximum int32
-	p.eventually(func(g Gomega) { // Gardener writes it into the Worker at the end of a reconciliation
+	p.eventually(func(g Gomega) { // Gardener writes it into the Worker after the MachineDeployments
 		settings, _ := share.Of(p.deployment(g))
 		maximum = settings.Maximum
 		g.Expect(maximum).To(BeNumerically(">", 0), "MachineDeployment %s does not say how many machines the cluster-autoscaler lets it have", p.deploymentName)
