@@ -102,5 +102,12 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 		maps.Copy(shares, poolShares)
 		unplaced = append(unplaced, poolUnplaced...)
 	}
+	// These are the numbers that the cluster-autoscaler is given. Gardener writes them after the MachineDeployments.
+	for _, sizes := range worker.Status.MachineDeployments {
+		if settings, ok := shares[sizes.Name]; ok && sizes.Maximum > sizes.Minimum {
+			settings.Maximum = sizes.Maximum
+			shares[sizes.Name] = settings
+		}
+	}
 	return shares, unplaced, nil
 }

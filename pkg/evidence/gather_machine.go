@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
@@ -76,15 +77,18 @@ func (c *collector) readMachines(ctx context.Context) {
 	}
 }
 
-// keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
+// keepGroup leaves the MachineDeployment of a machine, and those that share their places with it, with their sets and machines.
 func keepGroup(seed *observed.Seed, machine *machinev1alpha1.Machine) {
 	deployment := &machinev1alpha1.MachineDeployment{} // which owns nothing
 	if found := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); found != nil {
 		deployment = new(*found) // what is found moves
 	}
-	seed.MachineDeployments = slices.DeleteFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool { return d.UID != deployment.UID })
+	shared := deployment.Annotations[v1alpha1.AnnotationSharedInPool]
+	seed.MachineDeployments = slices.DeleteFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool {
+		return d.UID != deployment.UID && (shared == "" || d.Annotations[v1alpha1.AnnotationSharedInPool] != shared)
+	})
 	seed.MachineSets = slices.DeleteFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool {
-		return !metav1.IsControlledBy(machine, &s) && !metav1.IsControlledBy(&s, deployment)
+		return !metav1.IsControlledBy(machine, &s) && !slices.ContainsFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool { return metav1.IsControlledBy(&s, &d) })
 	})
 	// A copy, because the bundle would otherwise keep the room for all machines otherwise.
 	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {

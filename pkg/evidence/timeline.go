@@ -51,6 +51,7 @@ var steps = map[string]string{
 	preservation.EventValidated:        "validated",
 	preservation.EventNotValidated:     "not validated",
 	preservation.EventValidationWaived: "validation waived",
+	preservation.EventPoolAtMaximum:    "pool at its maximum",
 
 	maintenance.EventRefused:        "maintenance refused",
 	maintenance.EventSetBack:        "maintenance set back",

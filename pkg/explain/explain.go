@@ -160,11 +160,34 @@ func (e *explanation) find() (bool, error) {
 		}
 		group.Storm = facts.StormOf(all, preservation.FailedSince, settings.storm, group.Timeouts, group.NodeConditions, e.world.now)
 	}
+	e.readElsewhere(&group)
 	e.world.group = group
 	if e.node == nil {
 		e.node = group.Members[e.world.index].Node
 	}
 	return true, nil
+}
+
+// readElsewhere adds the other MachineDeployments of a pool whose zones share their places (P20).
+func (e *explanation) readElsewhere(group *preservation.Group) {
+	seed := e.snapshot.Seed
+	for i := range seed.MachineDeployments {
+		deployment := &seed.MachineDeployments[i]
+		other := group.Of(deployment)
+		if group.SharedIn == "" || deployment.UID == e.deployment.UID || other.SharedIn != group.SharedIn {
+			continue
+		}
+		other.Members, other.Elsewhere = nil, nil
+		if group.Share == nil || deployment.DeletionTimestamp != nil {
+			other.Share = nil
+		}
+		var machines []*machinev1alpha1.Machine
+		machines, other.Rollout = facts.MachinesOf(deployment, seed.MachineSets, seed.Machines)
+		for _, m := range machines {
+			other.Members = append(other.Members, memberOf(e.snapshot, m))
+		}
+		group.Elsewhere = append(group.Elsewhere, other)
+	}
 }
 
 func memberOf(known *observed.Snapshot, m *machinev1alpha1.Machine) facts.Member {
@@ -212,6 +235,7 @@ func (e *explanation) explainMachine() {
 	if s := e.world.group.Storm; s.IsOn() {
 		e.say(Why, preservation.RuleStorm, "There is a storm now: %d of the %d machines of the shoot fail at the same time, and operators allow %d. Until fewer fail, no machine is preserved without a request, and none is power-cycled automatically.", s.Failing, s.Machines, s.Limit)
 	}
+	e.maximum(d)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
 		e.nodeShows(d, &timeouts.Drain)
@@ -362,18 +386,29 @@ func (e *explanation) share(d, told preservation.Decision) {
 	if share == nil || !hangs(d) && !hangs(told) {
 		return
 	}
-	var names []string
-	for _, other := range preservation.Decide(e.world.group, e.world.now) {
-		if other.Target.HasPlace(e.world.now) {
-			names = append(names, other.Machine.Name)
-		}
-	}
-	slices.Sort(names)
 	used := "None is taken"
-	if len(names) > 0 {
+	if names := preservation.Placed(e.world.group, e.world.now); len(names) > 0 {
 		used = "Machines that take one: " + strings.Join(names, ", ")
 	}
-	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has %s. %s.", e.deployment.Name, places(*share), used)
+	e.say(Why, preservation.RuleShareUsedUp, "%s has %s. %s.", e.whose(), places(*share), used)
+}
+
+// whose says what the places are of.
+func (e *explanation) whose() string {
+	if pool := e.world.group.SharedIn; pool != "" {
+		return "Pool " + printable(pool)
+	}
+	return "MachineDeployment " + e.deployment.Name
+}
+
+// maximum says that the machine, with others, keeps its pool at its maximum.
+func (e *explanation) maximum(d preservation.Decision) {
+	if d.Current == nil || !d.Current.Failed || len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
+		return
+	}
+	if failed := e.world.group.FailedAtMaximum(); failed > 0 {
+		e.say(Why, preservation.RuleMaximum, "%s.", preservation.AtMaximum(e.deployment, failed))
+	}
 }
 
 // places says how many places there are.

@@ -162,6 +162,10 @@ var (
 var situations = map[string]situation{
 	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
 		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because the machine failed (cause auto)"}},
+	"at-maximum": {machine: held("auto"), node: heldNode("Drained", "Preserved node drained successfully. "), other: held("when-failed"),
+		deployment: []DeploymentOption{DeploymentAnnotation(v1alpha1.AnnotationMaximum, "3")},
+		told: told{"PoolAtMaximum", "Preserve", "The pool is at its maximum of 3 machines in its zone because 2 failed machines are preserved. " +
+			"The cluster-autoscaler adds no machine there until a preserved machine is released or the maximum is raised"}},
 	"refused": {machine: failed, node: deadly, other: held("auto"),
 		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced because its pool has no free place in its zone"}},
 	"forbidden":       {machine: []MachineOption{Annotation(v1alpha1.AnnotationForbidden, "true")}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")}},
@@ -220,6 +224,7 @@ var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
 	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",
+	"(Event at .*: )?The pool is at its maximum of .*",
 }, "|") + ")$")
 
 var _ = Describe("Explain", func() {
@@ -329,6 +334,25 @@ var _ = Describe("Explain", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sentences).To(ContainElement(And(HaveField("Rule", "M12"), HaveField("Text", HavePrefix("The machine of node m is preserved because its node is under maintenance.")))))
 		Expect(sentences).NotTo(ContainElement(HaveField("Topic", Change)))
+	})
+
+	It("P20: should know which machines of the pool have the places that its zones share", func() {
+		shared := DeploymentAnnotation(v1alpha1.AnnotationSharedInPool, "worker")
+		s := situation{machine: failed, node: deadly, deployment: []DeploymentOption{shared}, change: func(s *observed.Snapshot) {
+			other := Deployment("pool-z2", Share("1"), shared)
+			set := Set("z2", other)
+			s.Seed.MachineDeployments = append(s.Seed.MachineDeployments, *other)
+			s.Seed.MachineSets = append(s.Seed.MachineSets, *set)
+			s.Seed.Machines = append(s.Seed.Machines, *Machine("elsewhere", append(held("auto"), Of(set))...))
+		}}
+		sentences, err := Explain(s.snapshot("health-timer"), "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(Text(sentences)).To(And(
+			ContainSubstring("Machine m failed and is not preserved because its pool has no free place. [P1]"),
+			ContainSubstring("Pool worker has 1 place. Machines that take one: elsewhere. [P1]"),
+			ContainSubstring("With 2 places for its pool (raise autoPreserveFailedMax of its pool in the Shoot), the machine would be preserved until "),
+		))
+		Expect(Text(sentences)).NotTo(ContainSubstring("zone"))
 	})
 
 	DescribeTable("should know a power cycle that is not over", func(status corev1.ConditionStatus, reason string, is bool) {

@@ -110,14 +110,31 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	return found
 }
 
-// told says what the last Event of the preservation controller said.
+// told says what the last Event of the preservation controller said, and without the machine, what the last one said of the maximum of
+// its pool while it is preserved.
 func (e *explanation) told(machine *machinev1alpha1.Machine) {
 	events := e.events(machine)
-	if len(events) == 0 {
+	of := func(maximum bool) *eventsv1.Event {
+		for i := range slices.Backward(events) {
+			if (events[i].Reason == preservation.EventPoolAtMaximum) == maximum {
+				return &events[i]
+			}
+		}
+		return nil
+	}
+	e.tell(of(false))
+	if machine == nil && e.node != nil {
+		if _, tainted := preservation.TaintedSince(e.node); tainted {
+			e.tell(of(true))
+		}
+	}
+}
+
+func (e *explanation) tell(last *eventsv1.Event) {
+	if last == nil {
 		return
 	}
-	last := events[len(events)-1]
-	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "Event at %s: %s.", e.at(observed.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
+	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "Event at %s: %s.", e.at(observed.LastSeen(last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
 // unknownAnnotations says which annotations of this extension are on an object and mean nothing to this version.

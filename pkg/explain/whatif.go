@@ -7,6 +7,7 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,16 @@ func (w *world) edit(change func(m *facts.Member)) {
 		}
 	}
 	change(m)
+}
+
+// offer changes how many places there are.
+func (w *world) offer(places *int32) {
+	w.group.Share, w.group.Elsewhere = places, slices.Clone(w.group.Elsewhere)
+	for i := range w.group.Elsewhere {
+		if other := &w.group.Elsewhere[i]; other.Share != nil {
+			other.Share = places
+		}
+	}
 }
 
 // failing says that the machine has failed, or that its deadline has passed.
@@ -200,8 +211,11 @@ func (e *explanation) changes() {
 	}
 	e.requestChanges(d, with)
 	if share := before.group.Share; share != nil && told.Target == nil {
-		more := *share + 1
-		with(fmt.Sprintf("With %s for its MachineDeployment (raise autoPreserveFailedMax of its pool in the Shoot)", places(more)), func(w *world) { w.group.Share = &more })
+		more, owner := *share+1, "MachineDeployment"
+		if before.group.SharedIn != "" {
+			owner = "pool"
+		}
+		with(fmt.Sprintf("With %s for its %s (raise autoPreserveFailedMax of its pool in the Shoot)", places(more), owner), func(w *world) { w.offer(&more) })
 	}
 	if before.group.Rollout {
 		with("If its pool were not being updated", func(w *world) { w.group.Rollout = false })
@@ -302,6 +316,9 @@ func (e *explanation) outcome(w world, d preservation.Decision) string {
 	case d.Target != nil:
 		return e.kept(w, d)
 	case e.placeUnknown(d):
+		if w.group.SharedIn != "" {
+			return "preserved if its pool has a free place, and replaced if not"
+		}
 		return "preserved if its pool has a free place in its zone, and replaced if not"
 	case d.Current != nil && (d.Current.Failed || w.failing(d)):
 		return "released and replaced because " + d.Why.Text
@@ -469,13 +486,7 @@ func (e *explanation) costs(a *Answer) {
 		return
 	}
 	if e.world.group.Share != nil {
-		used := 0
-		for _, d := range preservation.Decide(e.world.group, e.world.now) {
-			if d.Target.HasPlace(e.world.now) {
-				used++
-			}
-		}
-		text += fmt.Sprintf(" MachineDeployment %s has %s (%d taken).", e.deployment.Name, places(*e.world.group.Share), used)
+		text += fmt.Sprintf(" %s has %s (%d taken).", e.whose(), places(*e.world.group.Share), len(preservation.Placed(e.world.group, e.world.now)))
 	}
 	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
 }

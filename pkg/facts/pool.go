@@ -30,6 +30,9 @@ type Pool struct {
 	Rollout bool
 	// InPlace says that machines are updated in place. The node of a machine says whether the machine is being updated (P3).
 	InPlace bool
+	// Maximum is how many machines the cluster-autoscaler lets the MachineDeployment have at most; 0 where it adds none, or where that is
+	// not known (P2).
+	Maximum int32
 }
 
 // PoolOf returns what a MachineDeployment says itself. Its MachineSets say whether machines are being replaced: see MachinesOf.
@@ -38,8 +41,21 @@ func PoolOf(deployment *machinev1alpha1.MachineDeployment) Pool {
 		Replicas:  deployment.Spec.Replicas,
 		Forbidden: isForbidden(deployment),
 		InPlace:   deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+		Maximum:   maximumOf(deployment),
 	}
 }
+
+// maximumOf returns what is written on a MachineDeployment; 0 if that cannot be read.
+func maximumOf(deployment *machinev1alpha1.MachineDeployment) int32 {
+	maximum, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationMaximum], 10, 32)
+	if err != nil || maximum < 0 {
+		return 0
+	}
+	return int32(maximum)
+}
+
+// AtMaximum says that the cluster-autoscaler would add machines, and cannot: the MachineDeployment has as many as it may have (P2).
+func (p Pool) AtMaximum() bool { return p.Maximum > 0 && p.Replicas >= p.Maximum }
 
 // Forbids says whether operators forbid to preserve a machine of the pool (R6).
 func (p Pool) Forbids(machine *machinev1alpha1.Machine) bool {

@@ -88,6 +88,20 @@ var _ = It("should be of a pool what the MachineDeployment says", func() {
 	Expect(PoolOf(Deployment("d", DeploymentAnnotation(forbidden, "false")))).To(Equal(Pool{Replicas: 3}))
 })
 
+var _ = DescribeTable("P2: should be at its maximum when the cluster-autoscaler adds no machine any more", func(maximum string, replicas int32, expected bool) {
+	Expect(PoolOf(Deployment("d", Replicas(replicas), DeploymentAnnotation(maximumKey, maximum))).AtMaximum()).To(Equal(expected))
+},
+	Entry("with fewer machines", "4", int32(3), false),
+	Entry("with as many machines", "4", int32(4), true),
+	Entry("with more machines", "4", int32(5), true),
+	Entry("without machines, as the shoot is hibernated", "4", int32(0), false),
+	Entry("where the cluster-autoscaler changes nothing", "", int32(4), false),
+	Entry("where somebody has edited the maximum", "many", int32(4), false),
+	Entry("where somebody has made it negative", "-1", int32(4), false),
+)
+
+const maximumKey = "machine-preservation.extensions.gardener.cloud/maximum"
+
 const forbidden = "machine-preservation.extensions.gardener.cloud/forbidden"
 
 var pool = Deployment("pool")

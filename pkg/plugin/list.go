@@ -71,13 +71,17 @@ func (k *kept) until() time.Time {
 	return k.Until.Time
 }
 
-// places are the places of a pool in a zone. Share and Free are nil without access to the seed.
+// places are the places of a pool in a zone, or in all zones, which share them. Share and Free are nil without access to the seed.
 type places struct {
-	Pool  string `json:"pool"`
-	Zone  string `json:"zone,omitempty"`
-	Share *int32 `json:"share,omitempty"`
-	Used  int32  `json:"used"`
-	Free  *int32 `json:"free,omitempty"`
+	Pool string `json:"pool"`
+	Zone string `json:"zone,omitempty"`
+	// AllZones says that all zones of the pool use them (P20).
+	AllZones bool   `json:"allZones,omitempty"`
+	Share    *int32 `json:"share,omitempty"`
+	Used     int32  `json:"used"`
+	Free     *int32 `json:"free,omitempty"`
+	// AtMaximum says that failed machines that are preserved keep the pool at its maximum in the zone.
+	AtMaximum string `json:"atMaximum,omitempty"`
 }
 
 // Who requested the preservation of a machine.
@@ -111,17 +115,46 @@ func overviewOf(s *observed.Snapshot) overview {
 		for i := range s.Seed.MachineDeployments {
 			deployment := &s.Seed.MachineDeployments[i]
 			p := placesOf(deployment, s, nodes)
-			if p.Used > 0 || p.Share != nil && *p.Share > 0 {
+			if deployment.Annotations[v1alpha1.AnnotationSharedInPool] != "" {
+				o.locate(s, deployment, p.Zone)
+				o.addShared(p)
+				continue
+			}
+			if p.Used > 0 || p.Share != nil && *p.Share > 0 || p.AtMaximum != "" {
 				o.Places = append(o.Places, p)
 			}
 			o.locate(s, deployment, p.Zone)
 		}
 	}
+	o.Places = slices.DeleteFunc(o.Places, func(p places) bool {
+		return p.AllZones && p.AtMaximum == "" && p.Used == 0 && (p.Share == nil || *p.Share == 0)
+	})
 	slices.SortFunc(o.Machines, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
 	})
 	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
 	return o
+}
+
+// addShared adds the places of a MachineDeployment to those of its pool, which are the same ones.
+func (o *overview) addShared(p places) {
+	p.Zone, p.AllZones = "", true
+	at := slices.IndexFunc(o.Places, func(other places) bool { return other.AllZones && other.Pool == p.Pool })
+	if at < 0 {
+		o.Places = append(o.Places, p)
+		return
+	}
+	sum := &o.Places[at]
+	sum.Used += p.Used
+	if p.AtMaximum != "" {
+		sum.AtMaximum = strings.TrimPrefix(sum.AtMaximum+". "+p.AtMaximum, ". ")
+	}
+	if sum.Share == nil || p.Share != nil && *p.Share < *sum.Share {
+		sum.Share = p.Share
+	}
+	if sum.Free = cmp.Or(sum.Free, p.Free); sum.Free != nil {
+		sum.Free = new(max(*sum.Share-sum.Used, 0))
+	}
 }
 
 func nodesOf(s *observed.Snapshot) map[string]*corev1.Node {
@@ -221,11 +254,13 @@ func timeOrNil(t time.Time) *metav1.Time {
 func placesOf(deployment *machinev1alpha1.MachineDeployment, s *observed.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[facts.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
+	group := (preservation.Group{}).Of(deployment)
 	for i := range s.Seed.Machines {
 		machine := &s.Seed.Machines[i]
 		if !belongs(machine, deployment) {
 			continue
 		}
+		group.Members = append(group.Members, facts.Member{Machine: machine})
 		if preservation.ReadRecord(machine).HasPlace(s.Time) {
 			p.Used++
 		}
@@ -234,7 +269,10 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *observed.Snapsho
 			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
-	p.Share = (preservation.Group{}).Of(deployment).Share
+	if failed := group.FailedAtMaximum(); failed > 0 && len(s.Unknown(observed.WhatOtherMachines)) == 0 {
+		p.AtMaximum = preservation.AtMaximum(deployment, failed)
+	}
+	p.Share = group.Share
 	if p.Share != nil && len(s.Unknown(observed.WhatOtherMachines)) == 0 {
 		p.Free = new(max(*p.Share-p.Used, 0))
 	}
@@ -314,9 +352,18 @@ func (o *Options) text(v *overview, wide bool) string {
 	if len(v.Places) > 0 {
 		lines := []line{head("POOL", "ZONE", "SHARE", "USED", "FREE")}
 		for _, p := range v.Places {
-			lines = append(lines, line{cells: []string{p.Pool, p.Zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
+			zone := p.Zone
+			if p.AllZones {
+				zone = "(all)"
+			}
+			lines = append(lines, line{cells: []string{p.Pool, zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
 		}
 		b.WriteString("\n" + o.table(lines...))
+	}
+	for _, p := range v.Places {
+		if p.AtMaximum != "" {
+			fmt.Fprintf(&b, "\n%s.\n", brief.Printable(p.AtMaximum))
+		}
 	}
 	if !v.hasSeed {
 		b.WriteString("\nOnly the seed knows how many places there are, how many are free, and which machines without a node are preserved. Operators see it with --seed-namespace.\n")

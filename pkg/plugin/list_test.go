@@ -142,6 +142,26 @@ var _ = Describe("list", func() {
 		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
 	)
 
+	It("should tell operators that preserved machines keep a pool at its maximum", func() {
+		objects := seedObjects()
+		for _, object := range objects {
+			if deployment, ok := object.(*machinev1alpha1.MachineDeployment); ok && deployment.Name != "a-z2" {
+				DeploymentAnnotation(ours+"maximum", "3")(deployment)
+			}
+		}
+		p := newPerson(shootObjects(), objects)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(
+			ContainSubstring("\nPool a is at its maximum of 3 machines in zone z1 because 2 failed machines are preserved. The cluster-autoscaler adds no machine there until a preserved machine is released or the maximum is raised.\n"),
+			ContainSubstring("\nPool b is at its maximum of 3 machines in zone z1 because 1 failed machine is preserved. "),
+			ContainSubstring("\nb      z1     ?       0      ?\n"), // only a power cycle preserves it
+			Not(ContainSubstring("zone z2")),
+		))
+		p.out.Reset()
+		Expect(p.runs("list -o json")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring(`"atMaximum": "Pool a is at its maximum of 3 machines in zone z1 because 2 failed machines are preserved.`))
+	})
+
 	It("should tell the reason and the phase that explain tells", func() {
 		for name, options := range map[string][]NodeOption{
 			"maintenance": {preservedNode("maintenance", "Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
@@ -175,6 +195,19 @@ var _ = Describe("list", func() {
 		without := newPerson(shootObjects(), objects)
 		Expect(without.runs("list")).To(Succeed())
 		Expect(without.out.String()).To(Equal(withZones.out.String()))
+	})
+
+	It("P20: should show the places of a pool once where its zones share them", func() {
+		shared := DeploymentAnnotation(ours+"shared-in-pool", "a")
+		p := newPerson([]client.Object{Node("one", in("a", "z1")), Node("two", in("a", "z2"))}, []client.Object{
+			deploymentIn("a-1", "a", "z1", Share("3"), shared), deploymentIn("a-2", "a", "z2", Share("3"), shared), deploymentIn("b-1", "b", "z1", Share("0"), DeploymentAnnotation(ours+"shared-in-pool", "b")),
+			Machine("one", of("a-1"), Preserved("Failed:Preserved", "auto", until)), Machine("two", of("a-2"), Preserved("Failed:Preserved", "auto", until)),
+		})
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("\na      z2     two "), HaveSuffix("FREE\na      (all)   3       2      1\n")))
+		p.out.Reset()
+		Expect(p.runs("list -o yaml")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring("- allZones: true\n  free: 1\n  pool: a\n  share: 3\n  used: 2\n"))
 	})
 
 	It("should know zones by the nodes, where the templates do not have them", func() {

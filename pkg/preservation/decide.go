@@ -9,6 +9,8 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+	utilsets "k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -18,11 +20,23 @@ import (
 // Group is a MachineDeployment with its machines: what one decision is taken on.
 type Group struct {
 	facts.Pool
+	// Name is that of the MachineDeployment.
+	Name string
 	// Holder is how machine-controller-manager is told to leave a machine alone.
 	Holder Holder
 	// Share is how many failed machines may be auto-preserved. Nil while nobody has said so: then none is preserved
 	// anew, and none is released.
 	Share *int32
+	// SharedIn is the name of the pool if all its MachineDeployments use the same places, which Share says the number of: then Elsewhere,
+	// Granted and Unlocked count (P20). It is empty if the places are those of this MachineDeployment only.
+	SharedIn string
+	// Elsewhere are the other MachineDeployments of the pool, with their machines. Decisions on these are taken as if they were taken there,
+	// because they compete for the same places, and are not returned.
+	Elsewhere []Group
+	// Granted are the machines of the pool that were given a place which may be written on them at any time.
+	Granted utilsets.Set[types.UID]
+	// Unlocked says that no place can be given, because others might give the same one away at the same time.
+	Unlocked bool
 	// PrefersNew says that a machine that fails for a new reason is kept rather than others (P15).
 	PrefersNew bool
 	// Timeout is for how long a preservation lasts that begins now.
@@ -66,8 +80,10 @@ const (
 	RuleShareLowered  Rule = "T9"
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
+	RuleMaximum       Rule = "P2"
 	RuleNewFailure    Rule = "P15"
 	RuleStorm         Rule = "P16"
+	RulePool          Rule = "P20"
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"
 	RuleMaxTimeout    Rule = "P13"
@@ -175,6 +191,10 @@ type Decision struct {
 	fresh bool
 	// gated says that the node has or gets the taint although nothing of it is to go (V2).
 	gated bool
+	// elsewhere says that the machine is one of another MachineDeployment of the pool, apart that this one has places of its own (P20).
+	elsewhere, apart bool
+	// granted says that the machine was given a place that is not written on it yet (P20).
+	granted bool
 	// left says that the machine is left to machine-controller-manager, and what that preserves by itself.
 	left bool
 	// nodeGoes says that the taint and the protection stay, because machine-controller-manager is to take the Node away with its machine.
@@ -186,13 +206,12 @@ type Decision struct {
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments: the
 // order of the members does not matter.
 func Decide(g Group, now time.Time) []Decision {
-	decisions := make([]Decision, len(g.Members))
-	mcmProtects := g.Rollout || g.leavesMachines()
-	for i, member := range g.Members {
-		decisions[i] = decide(g, member, now)
-		decisions[i].mcmProtects = mcmProtects
+	decisions := g.decide(now)
+	if g.SharedIn == "" {
+		distribute(g, decisions, 0, now)
+	} else {
+		decisions = distributeInPool(g, decisions, now)
 	}
-	distribute(g, decisions, now)
 	for i := range decisions {
 		d := &decisions[i]
 		if d.Machine.DeletionTimestamp == nil {
@@ -202,6 +221,17 @@ func Decide(g Group, now time.Time) []Decision {
 		if d.nodeGoes = !g.Disabled && d.leavesNode(now); d.nodeGoes && d.Current == nil {
 			d.lookAt(d.notes.Spent.Released.Add(nodePatience))
 		}
+	}
+	return decisions
+}
+
+// decide takes the decisions for the machines of the group, except where they hang on the share.
+func (g Group) decide(now time.Time) []Decision {
+	decisions := make([]Decision, len(g.Members))
+	mcmProtects := g.Rollout || g.leavesMachines()
+	for i, member := range g.Members {
+		decisions[i] = decide(g, member, now)
+		decisions[i].mcmProtects = mcmProtects
 	}
 	return decisions
 }

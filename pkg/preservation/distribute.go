@@ -15,9 +15,11 @@ import (
 )
 
 // distribute settles the claims on the share (P1, T5, T9): those that have a place are counted, those above a lowered
-// share are released, and those that ask for a place are served.
-func distribute(g Group, decisions []Decision, now time.Time) {
+// share are released, and those that ask for a place are served. So many places are reserved for others (P20).
+func distribute(g Group, decisions []Decision, reserved int32, now time.Time) {
 	p := count(decisions, now)
+	p.unlocked = g.Unlocked
+	p.reserved += reserved
 	if g.Share != nil {
 		p.letGo(*g.Share)
 		p.serveBeside(g, now)
@@ -31,6 +33,10 @@ func distribute(g Group, decisions []Decision, now time.Time) {
 // places are the places within a share: which machines have, leave and ask for a place.
 type places struct {
 	used, leaving int32
+	// reserved are those that are neither, and may be taken at any time: they were given to machines on which it is not written yet (P20).
+	reserved int32
+	// unlocked says that none can be given (P20).
+	unlocked bool
 	// kept are those that have one.
 	kept []*Decision
 	// auto are those that have one and may have to give it back (T9).
@@ -44,9 +50,15 @@ func count(decisions []Decision, now time.Time) *places {
 	for i := range decisions {
 		d := &decisions[i]
 		switch {
+		case d.apart && d.claims: // for a place that is not one of these
 		case d.claims:
-			p.claims = append(p.claims, d)
+			if p.claims = append(p.claims, d); d.granted {
+				p.reserved++
+			}
+		case d.apart && d.Target.HasPlace(now):
+			p.used++
 		case d.Target.HasPlace(now):
+			d.granted = false
 			p.used++
 			p.kept = append(p.kept, d)
 			if !d.asked {
@@ -57,6 +69,8 @@ func count(decisions []Decision, now time.Time) *places {
 		case d.Current.HasPlace(now):
 			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
 			p.leaving++
+		case d.granted:
+			p.reserved++
 		}
 	}
 	return p
@@ -86,7 +100,7 @@ func (p *places) letGo(share int32) {
 // (T2). They take a place each whatever the share (P1), so those that fail first get what the others leave of it.
 func (p *places) serveBeside(g Group, now time.Time) {
 	slices.SortFunc(p.beside, firstToFail)
-	free := *g.Share - p.leaving - (p.used - int32(len(p.beside))) // #nosec G115 -- no MachineDeployment has as many machines
+	free := *g.Share - p.leaving - p.reserved - (p.used - int32(len(p.beside))) // #nosec G115 -- no MachineDeployment has as many machines
 	for _, d := range p.beside {
 		if free > 0 && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" {
 			d.claimAnew(g, now)
@@ -104,7 +118,7 @@ func (p *places) preferNew(g Group) {
 	for _, d := range p.kept {
 		shown[reasonOf(d)]++
 	}
-	missing := p.used - *g.Share
+	missing := p.used + p.reserved - *g.Share
 	if missing > 0 { // people have more kept than the share: no single place that is given back would be free
 		return
 	}
@@ -113,7 +127,9 @@ func (p *places) preferNew(g Group) {
 		if r := reasonOf(d); d.Current == nil && d.forfeits.IsZero() && !d.healthy && !d.NodeUnknown && shown[r] == 0 {
 			d.fresh = true
 			shown[r]++
-			missing++
+			if !d.granted {
+				missing++
+			}
 		}
 	}
 	repeats := slices.DeleteFunc(slices.Clone(p.auto), func(d *Decision) bool { return d.Rule != "" || d.Target == nil || !d.Target.Failed })
@@ -165,10 +181,10 @@ func (p *places) serve(g Group, now time.Time) {
 		case !d.forfeits.IsZero() && d.due && share != nil && p.used < *share:
 			d.Why, d.Verdict = d.forfeits, Refused
 		case !d.forfeits.IsZero():
-			d.refusePlace(share)
-		case share != nil && p.used+p.leaving < *share:
+			d.refusePlace(share, p.unlocked)
+		case share != nil && p.has(d, *share):
 			d.Target.Share = *share
-			p.used++
+			p.take(d)
 			if d.renews && now.Before(d.limit) {
 				d.claimAnew(g, now)
 			}
@@ -178,14 +194,14 @@ func (p *places) serve(g Group, now time.Time) {
 			d.Target.Share = 0
 		case d.Target.has(Claim.shields):
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
-		case d.Current != nil && (!d.due || p.used < *share):
+		case d.Current != nil && (!d.due || p.used < *share && !p.unlocked):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
 			// than being released and preserved again.
 			d.wait()
 		case d.Current != nil:
 			d.leave(RuleShareUsedUp, WhyFailedAgain)
 		default:
-			d.refusePlace(share)
+			d.refusePlace(share, p.unlocked)
 		}
 	}
 }
@@ -216,7 +232,7 @@ func (d *Decision) wait() {
 }
 
 // refusePlace is T6. Until the deadline a place may still be given back.
-func (d *Decision) refusePlace(share *int32) {
+func (d *Decision) refusePlace(share *int32, unlocked bool) {
 	d.Target, d.Next = nil, time.Time{}
 	d.become("", d.forfeits)
 	switch {
@@ -226,6 +242,8 @@ func (d *Decision) refusePlace(share *int32) {
 		d.Why = WhyShareUnknown
 	case *share == 0:
 		d.Why = WhyNoShare
+	case unlocked:
+		d.Why, d.Verdict = WhyPlacesUnknown, Refused
 	default:
 		d.Why, d.Verdict = WhyNoPlace, Refused
 	}

@@ -84,6 +84,7 @@ var _ = Describe("The Event of a decision", func() {
 		Entry("P1: a refusal", EventRefused, WhyNoPlace.ID, RuleShareUsedUp),
 		Entry("R3: an invalid request", EventInvalidRequest, EventAction, Rule("R3")),
 		Entry("R5: an invalid timeout", EventInvalidTimeout, EventAction, Rule("R5")),
+		Entry("P2: a pool at its maximum", EventPoolAtMaximum, EventAction, RuleMaximum),
 		Entry("of an older version", EventPreserved, "Preserve", Rule("")),
 		Entry("of another version", EventReleased, "InQuarantine", Rule("")),
 	)

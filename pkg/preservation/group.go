@@ -32,6 +32,8 @@ func (g Group) Of(deployment *machinev1alpha1.MachineDeployment) Group {
 	if settings, err := v1alpha1.ValidationOf(deployment); err == nil && settings != nil {
 		g.Validation = validationOf(settings)
 	}
+	g.Name = deployment.Name
+	g.SharedIn = deployment.Annotations[v1alpha1.AnnotationSharedInPool]
 	g.PrefersNew = deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true"
 	return g
 }

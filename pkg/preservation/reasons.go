@@ -56,6 +56,7 @@ var (
 	WhyNoPlace        = reasons.Add("NoPlace", RuleShareUsedUp, "its pool has no free place in its zone")
 	WhyStorm          = reasons.Add("Storm", RuleStorm, "too many machines of the shoot fail at the same time")
 	WhyNoShare        = reasons.Add("NoShare", "T6", "its pool has no places in its zone")
+	WhyPlacesUnknown  = reasons.Add("PlacesUnknown", RulePool, "the places of its pool could not be locked, so it is not known whether one is free")
 	WhyShareUnknown   = reasons.Add("ShareUnknown", "T6", "it is not known how many places its pool has in its zone")
 	WhyUpdating       = reasons.Add("Updating", RuleRollout, "its pool is being updated")
 	WhyNoReplicas     = reasons.Add("NoReplicas", "P4", "its pool is scaled to zero in its zone")

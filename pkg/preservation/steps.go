@@ -111,6 +111,7 @@ func reprieve(d Decision, timeouts facts.Timeouts, now time.Time) intent.Write {
 // record writes the preservation that is to be on the Machine.
 func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
+	delete(machine.Annotations, v1alpha1.AnnotationGrantEnded) // where it could not be removed at once
 	note(machine, func(n *Notes) {
 		n.note(d.Target)
 		n.spend(d)
@@ -202,6 +203,7 @@ func dropRecord(machine *machinev1alpha1.Machine) {
 	setAnnotations(machine, recordKeys, nil)
 	restoreOnMachine(machine)
 	delete(machine.Annotations, v1alpha1.AnnotationEvidence)
+	delete(machine.Annotations, v1alpha1.AnnotationGrantEnded)
 	restorePriority(machine)
 	note(machine, func(n *Notes) {
 		n.note(nil)

@@ -56,6 +56,7 @@ machineControllerManager:
   machinePreserveTimeout: 72h
   forceDeletePodsWithVolumes: true
   preferNewFailures: true
+  distribution: Pool
 workers:
 - name: worker-a
   machineControllerManager:
@@ -101,6 +102,7 @@ evidence:
 				MachinePreserveTimeout:     &metav1.Duration{Duration: 72 * time.Hour},
 				ForceDeletePodsWithVolumes: new(true),
 				PreferNewFailures:          new(true),
+				Distribution:               new(preservation.Distribution("Pool")),
 			},
 			Workers: []preservation.Worker{
 				{Name: "worker-a", MachineControllerManager: &preservation.MachineControllerManagerSettings{
@@ -311,9 +313,13 @@ evidence:
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle, validation`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
-			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
+			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, distribution, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
 		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",
-			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
+			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, distribution, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
+		Entry("P20: distribution of another kind", head+"machineControllerManager: {distribution: 3}",
+			`spec.providerConfig.machineControllerManager.distribution: Invalid value: 3: must be a string`),
+		Entry("P20: distribution that there is not", head+"machineControllerManager: {distribution: pool}",
+			`spec.providerConfig.machineControllerManager.distribution: Unsupported value: "pool": supported values: "Pool", "Zones"`),
 		Entry("number that is too large for the type", head+"machineControllerManager: {autoPreserveFailedMax: 3000000000}",
 			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3000000000: must be a whole number between 0 and 2147483647`),
 		Entry("number with a fraction", head+"machineControllerManager: {autoPreserveFailedMax: 1.5}",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Apply writes the settings of a MachineDeployment into it and returns whether that changed anything. Where the resource
@@ -36,6 +37,9 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 	if settings.PreferNewFailures {
 		wanted[v1alpha1.AnnotationPreferNewFailures] = "true"
 	}
+	if settings.SharedIn != "" {
+		wanted[v1alpha1.AnnotationSharedInPool] = settings.SharedIn
+	}
 	if settings.PowerCycle != nil {
 		value, err := json.Marshal(settings.PowerCycle)
 		utilruntime.Must(err) // it is numbers and strings
@@ -45,6 +49,9 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 		value, err := json.Marshal(settings.Validation)
 		utilruntime.Must(err) // it is strings
 		wanted[v1alpha1.AnnotationValidation] = string(value)
+	}
+	if settings.Maximum > 0 {
+		wanted[v1alpha1.AnnotationMaximum] = strconv.FormatInt(int64(settings.Maximum), 10)
 	}
 	changed := annotate(deployment, wanted)
 	if !nativeFields {
@@ -89,8 +96,10 @@ func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
 		PreferNewFailures:          deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true",
+		SharedIn:                   deployment.Annotations[v1alpha1.AnnotationSharedInPool],
 		PowerCycle:                 powerCycle,
 		Validation:                 validation,
+		Maximum:                    facts.PoolOf(deployment).Maximum,
 	}, true
 }
 
@@ -107,8 +116,10 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationMachinePreserveTimeout,
 		v1alpha1.AnnotationForceDeletePodsWithVolumes,
 		v1alpha1.AnnotationPreferNewFailures,
+		v1alpha1.AnnotationSharedInPool,
 		v1alpha1.AnnotationPowerCycleSettings,
 		v1alpha1.AnnotationValidation,
+		v1alpha1.AnnotationMaximum,
 	} {
 		current, there := deployment.Annotations[key]
 		value, keep := wanted[key]

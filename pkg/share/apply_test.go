@@ -73,8 +73,26 @@ var _ = Describe("MachineDeployment", func() {
 		}
 	},
 		Entry("that allows to delete pods with volumes by force", "force-delete-pods-with-volumes", func(s *Settings) { s.ForceDeletePodsWithVolumes = true }),
+		Entry("P20: that shares its places with the other zones", "shared-in-pool", func(s *Settings) { s.SharedIn = "true" }),
 		Entry("P15: that has new failures preferred", "prefer-new-failures", func(s *Settings) { s.PreferNewFailures = true }),
 	)
+
+	It("P2: should get the maximum of the cluster-autoscaler only where that is known", func() {
+		const key = "machine-preservation.extensions.gardener.cloud/maximum"
+		expected := deployment.DeepCopy()
+		Apply(expected, settings, false, 0)
+		limited := settings
+		limited.Maximum = 4
+
+		Expect(Apply(deployment, limited, false, 0)).To(BeTrue())
+		Expect(deployment.Annotations).To(HaveKeyWithValue(key, "4"))
+		Expect(Apply(deployment, limited, false, 0)).To(BeFalse(), "twice changes nothing")
+		actual, ok := Of(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(limited))
+		Expect(Apply(deployment, settings, false, 0)).To(BeTrue())
+		Expect(deployment).To(Equal(expected))
+	})
 
 	It("X9: should get the settings of power cycles, complete and always the same, only where they are set", func() {
 		const key = "machine-preservation.extensions.gardener.cloud/power-cycle-settings"

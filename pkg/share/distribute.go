@@ -37,6 +37,9 @@ type Unplaced struct {
 // of the pool. If several MachineDeployments are in a zone, the oldest gets all and the others get 0, so that the sum is
 // never exceeded.
 //
+// If the places are shared in the pool, each MachineDeployment gets all of them, whatever its zone: the preservation controller sees to it
+// that they are not exceeded in sum (P20).
+//
 // Some providers name the zone in no MachineClass: vsphere has a MachineDeployment for each zone, equinix-metal one for all
 // zones. The MachineDeployments of such a pool get what zones would, in the order of their names.
 func Distribute(pool Pool, region string, settings Settings, deployments []Deployment) (map[string]Settings, []Unplaced) {
@@ -46,6 +49,12 @@ func Distribute(pool Pool, region string, settings Settings, deployments []Deplo
 		holders  = map[int]string{}
 		zones    = pool.Zones
 	)
+	if settings.SharedIn != "" {
+		for _, deployment := range deployments {
+			shares[deployment.Name] = settings
+		}
+		return shares, nil
+	}
 	if len(zones) > 1 && !slices.ContainsFunc(deployments, func(d Deployment) bool { return d.Zone != "" }) {
 		zones = nil
 		deployments = slices.Clone(deployments)

@@ -35,6 +35,13 @@ var _ = Describe("#Distribute", func() {
 		return numbers, unplaced
 	}
 
+	It("P20: all of it to each, whatever its zone, if the zones share the places", func() {
+		settings := Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: time.Hour, SharedIn: "worker-a"}
+		shares, unplaced := Distribute(pool("a", "b"), "westeurope", settings, []Deployment{deployment("one", "a"), deployment("two", "b"), deployment("three", "a"), deployment("four", "unknown")})
+		Expect(unplaced).To(BeEmpty())
+		Expect(shares).To(Equal(map[string]Settings{"one": settings, "two": settings, "three": settings, "four": settings}))
+	})
+
 	DescribeTable("as Gardener distributes minimum and maximum",
 		func(maximum, zones int, expected ...int) {
 			var (

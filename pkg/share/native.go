@@ -19,6 +19,8 @@ const takeoverTime = time.Minute
 // extension is enabled, has replaced machine-controller-manager's annotation by its own, which it does where it knows the share. What is
 // left then has no place. Until it starts, machine-controller-manager goes on as if there were no extension.
 //
+// It is never raised, whoever shares the places: in sum, the numbers of a pool never exceed what Gardener has given them (P20).
+//
 // It is not lowered machine by machine. machine-controller-manager compares the number with a count in the status of the MachineSet
 // (manageAutoPreservationOfFailedMachines in pkg/controller/machineset.go of 0.62.1) that is too high for one more look when a machine
 // was given up, or taken over, and then gives up another one. When the last one is taken over, there is none that it could give up.

@@ -7,6 +7,7 @@ package share_test
 import (
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -29,3 +30,16 @@ var _ = DescribeTable("How many machines machine-controller-manager may preserve
 	Entry("none, when the preservation controller has left some", int32(2), int32(2), true, 1, time.Minute, int32(0)),
 	Entry("none, when it may preserve none already", int32(0), int32(2), true, 2, time.Duration(0), int32(0)),
 )
+
+var _ = It("P20: machine-controller-manager may never preserve more by itself because the zones of a pool share the places", func() {
+	settings := Settings{AutoPreserveFailedMax: 5, SharedIn: "worker"}
+	for _, current := range []int32{0, 1, 5} {
+		for _, atWork := range []time.Duration{0, time.Second, time.Hour} {
+			native := NativeMax(current, settings, true, 1, atWork)
+			Expect(native).To(BeNumerically("<=", current))
+			deployment := &machinev1alpha1.MachineDeployment{Spec: machinev1alpha1.MachineDeploymentSpec{AutoPreserveFailedMachineMax: current}}
+			Apply(deployment, settings, true, native)
+			Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(Equal(native))
+		}
+	}
+})

@@ -64,6 +64,8 @@ type Values struct {
 	ForceDeletePodsWithVolumes Ranked[bool]
 	// PreferNewFailures says that machines that fail for a new reason get places before others (P15).
 	PreferNewFailures Ranked[bool]
+	// Distribution says who may use the places of the pool (P20).
+	Distribution Ranked[preservation.Distribution]
 }
 
 // ValuesFor returns what is set for a worker pool, valid or not, and which sources set it. The paths of the pool in the Shoot and of the
@@ -105,6 +107,7 @@ func (v *Values) add(source Source, settings *preservation.MachineControllerMana
 	}
 	v.ForceDeletePodsWithVolumes = rank(v.ForceDeletePodsWithVolumes, settings.ForceDeletePodsWithVolumes, source, fldPath, "forceDeletePodsWithVolumes")
 	v.PreferNewFailures = rank(v.PreferNewFailures, settings.PreferNewFailures, source, fldPath, "preferNewFailures")
+	v.Distribution = rank(v.Distribution, settings.Distribution, source, fldPath, "distribution")
 }
 
 func rank[T any](ranked Ranked[T], value *T, source Source, fldPath *field.Path, name string) Ranked[T] {
@@ -118,10 +121,10 @@ func rank[T any](ranked Ranked[T], value *T, source Source, fldPath *field.Path,
 }
 
 // Settings are what applies to a worker pool, or to one of its MachineDeployments. Only the numbers differ between the pool and its
-// MachineDeployments.
+// MachineDeployments, and not even these if the places are shared.
 type Settings struct {
 	// AutoPreserveFailedMax is how many failed machines may be auto-preserved at a time. For a MachineDeployment, it is the share of
-	// the pool's number.
+	// the pool's number, or all of it: see SharedIn.
 	AutoPreserveFailedMax int32
 	// MachinePreserveTimeout is how long a machine is preserved.
 	MachinePreserveTimeout time.Duration
@@ -130,10 +133,16 @@ type Settings struct {
 	ForceDeletePodsWithVolumes bool
 	// PreferNewFailures says that machines that fail for a new reason get places before others (P15).
 	PreferNewFailures bool
+	// SharedIn is the name of the pool if all its MachineDeployments use the same places: then the number of each is that of the pool
+	// (P20). It is empty if each has its own share.
+	SharedIn string
 	// PowerCycle is how hosts are powered off and on again, with defaults; nil if they are not.
 	PowerCycle *v1alpha1.PowerCycle
 	// Validation is what proves that a machine works that is back, with defaults; nil if no proof is needed (V1).
 	Validation *v1alpha1.Validation
+	// Maximum is how many machines the cluster-autoscaler lets a MachineDeployment have at most, 0 where it adds and removes none. It is
+	// not known for the pool as a whole (P2).
+	Maximum int32
 }
 
 // SettingsFor returns what applies to a worker pool: the values that count, and false and 0 if nothing is set. It limits the number to
@@ -146,6 +155,9 @@ func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defa
 		MachinePreserveTimeout:     values.MachinePreserveTimeout.Effective().Value,
 		ForceDeletePodsWithVolumes: values.ForceDeletePodsWithVolumes.Effective().Value,
 		PreferNewFailures:          values.PreferNewFailures.Effective().Value,
+	}
+	if values.Distribution.Effective().Value == preservation.Distribution(v1alpha1.DistributionPool) {
+		settings.SharedIn = pool.Name
 	}
 	if defaults != nil && defaults.MaxAutoPreserveFailed != nil {
 		settings.AutoPreserveFailedMax = min(settings.AutoPreserveFailedMax, *defaults.MaxAutoPreserveFailed)

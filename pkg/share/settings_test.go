@@ -90,6 +90,21 @@ var _ = Describe("#SettingsFor", func() {
 		Entry("nothing but for another pool", nil, nil, false),
 	)
 
+	DescribeTable("P20: precedence of who may use the places", func(own, all *preservation.Distribution, shared string) {
+		settings := func(distribution *preservation.Distribution) *preservation.MachineControllerManagerSettings {
+			return &preservation.MachineControllerManagerSettings{Distribution: distribution}
+		}
+		Expect(SettingsFor(Pool{Name: "pool", Maximum: 1}, &preservation.MachinePreservationConfig{
+			MachineControllerManager: settings(all),
+			Workers:                  []preservation.Worker{{Name: "pool", MachineControllerManager: settings(own)}},
+		}, nil).SharedIn).To(Equal(shared))
+	},
+		Entry("the pool says so", new(preservation.Distribution("Pool")), new(preservation.Distribution("Zones")), "pool"),
+		Entry("the pool says something else", new(preservation.Distribution("Zones")), new(preservation.Distribution("Pool")), ""),
+		Entry("all pools", nil, new(preservation.Distribution("Pool")), "pool"),
+		Entry("nobody says anything", nil, nil, ""),
+	)
+
 	It("should fall back to the defaults where nothing is set at all", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(1)), MachinePreserveTimeout: hours(2)}
 		Expect(SettingsFor(Pool{Name: "pool", Maximum: 3}, &preservation.MachinePreservationConfig{}, defaults)).

@@ -64,6 +64,8 @@ type Pool struct {
 	prefersNew bool
 	// validation has the pool want a proof that machines work that are back, from when it is configured next.
 	validation *v1alpha1.Validation
+	// shared has all zones of the pool use the same places, from when it is configured next.
+	shared bool
 	// heals undo the faults of machines, by their names.
 	heals map[string]func(context.Context) error
 }
@@ -105,11 +107,14 @@ func (p *Pool) prepare(share int32) {
 	})
 }
 
-// configure sets autoPreserveFailedMax such that the number is the share of the first zone, and machinePreserveTimeout, and
+// configure sets autoPreserveFailedMax such that the number is the share of the first zone, or that of all zones if these share it, and machinePreserveTimeout, and
 // waits until the MachineDeployments have got them.
 func (p *Pool) configure(number int32, timeout time.Duration) {
 	p.t.Helper()
-	total := sum(number, p.zones[p.name])
+	total, sharedIn := sum(number, p.zones[p.name]), ""
+	if p.shared {
+		total, sharedIn = number, p.name
+	}
 	p.t.Logf("Pool %s: autoPreserveFailedMax %d, machinePreserveTimeout %s", p.name, total, timeout)
 	p.eventually(func(g Gomega) { g.Expect(p.writeConfig(total, timeout)).To(Succeed()) })
 	p.eventually(func(g Gomega) {
@@ -119,11 +124,14 @@ func (p *Pool) configure(number int32, timeout time.Duration) {
 			g.Expect(ok).To(BeTrue(), "MachineDeployment %s has no share, see the Events of the Extension and the Worker", deployment.Name)
 			g.Expect(s.MachinePreserveTimeout).To(Equal(timeout))
 			g.Expect(s.PreferNewFailures).To(Equal(p.prefersNew))
+			g.Expect(s.SharedIn).To(Equal(sharedIn))
 			settings, err := v1alpha1.PowerCycleOf(&deployment)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(settings).To(Equal(p.powerCycle()))
 			g.Expect(s.Validation).To(Equal(p.validation))
-			placed += s.AutoPreserveFailedMax
+			if placed += s.AutoPreserveFailedMax; p.shared {
+				placed = s.AutoPreserveFailedMax
+			}
 			if chosen == "" && s.AutoPreserveFailedMax == number {
 				chosen = deployment.Name
 			}
@@ -149,6 +157,9 @@ func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
 			PowerCycle: p.powerCycle(),
 			Validation: p.validation,
 		})
+		if p.shared {
+			config.Workers[len(config.Workers)-1].MachineControllerManager.Distribution = new(v1alpha1.DistributionPool)
+		}
 	})
 }
 
@@ -208,6 +219,23 @@ func (p *Pool) machines(g Gomega) []machinev1alpha1.Machine {
 	machines, err := p.machinesOf(p.ctx, p.deployment(g))
 	g.Expect(err).NotTo(HaveOccurred())
 	return machines
+}
+
+// elsewhere returns a machine of another zone of the pool that runs, nil if there is none.
+func (p *Pool) elsewhere(g Gomega) *machinev1alpha1.Machine {
+	for _, deployment := range p.deployments(g) {
+		if deployment.Name == p.deploymentName {
+			continue
+		}
+		machines, err := p.machinesOf(p.ctx, &deployment)
+		g.Expect(err).NotTo(HaveOccurred())
+		for i := range machines {
+			if machines[i].DeletionTimestamp == nil && machines[i].Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning {
+				return &machines[i]
+			}
+		}
+	}
+	return nil
 }
 
 func (s *shoot) machinesOf(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) ([]machinev1alpha1.Machine, error) {

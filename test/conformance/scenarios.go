@@ -5,6 +5,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,9 +13,11 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -56,6 +59,7 @@ func Scenarios() []Scenario {
 		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, needs: needsNeverJoins, run: neverJoined},
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
 		{Name: "new-failure", Rules: []string{"P15"}, Share: 2, needs: needsInject, run: newFailure},
+		{Name: "shared", Rules: []string{"P20", "P1", "T6"}, Share: 2, run: sharedPlaces},
 		{Name: "stopped", Rules: []string{"T8", "R4"}, Share: 1, run: stoppedByFalse},
 		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
 		{Name: "rollout-now", Rules: []string{"P3"}, needs: needsNeverJoins, run: rolloutOfRequested},
@@ -92,6 +96,7 @@ func Scenarios() []Scenario {
 		{Name: "pools-request", Rules: []string{"T4", "T8"}, run: requestOfPool},
 		{Name: "withdrawn", Rules: []string{"T8", "R2"}, run: withdrawnRequest},
 		{Name: "scale-down-failed", Rules: []string{"P2"}, Share: 1, run: scaleDownOfFailed},
+		{Name: "maximum", Rules: []string{"P2"}, Share: 1, run: atMaximum},
 		{Name: "scale-to-zero", Rules: []string{"P4", "T10"}, Share: 1, run: scaleToZero},
 		{Name: "deleted", Rules: []string{"T10"}, Share: 1, run: deletion},
 
@@ -190,6 +195,30 @@ func newFailure(p *Pool) {
 	p.Expect(p.isPreserved(p, other, failedPreserved, "auto")).To(BeTemporally("==", kept))
 }
 
+// sharedPlaces: one zone uses all places that the zones of a pool share, and there is none left, neither there nor in another zone.
+func sharedPlaces(p *Pool) {
+	p.shared = true
+	p.configure(2, preserveTimeout)
+	p.scale(perZone + 1)
+	machines := p.running(perZone + 1)
+	first, second, third := machines[0], machines[1], machines[2]
+
+	p.fail(first, KubeletDead)
+	p.fail(second, KubeletDead)
+	expiry := p.preserved(first, failedPreserved, "auto")
+	p.preserved(second, failedPreserved, "auto")
+
+	none := third
+	if other := p.elsewhere(p); other != nil {
+		none = other
+	}
+	p.fail(none, KubeletDead)
+	p.event(none, "MachinePreservationRefused", "its pool has no free place")
+	p.gone(none)
+	p.Expect(p.isPreserved(p, first, failedPreserved, "auto")).To(BeTemporally("==", expiry))
+	p.isPreserved(p, second, failedPreserved, "auto")
+}
+
 // failuresAtOnce: the share is not exceeded, not even for a moment, when machines fail at the same time.
 func failuresAtOnce(p *Pool) {
 	machines := p.running(2)
@@ -223,6 +252,51 @@ func requestsCount(p *Pool) {
 	p.event(machines[1], "MachinePreservationRefused", "its pool has no free place in its zone")
 	p.gone(machines[1])
 	p.Expect(p.isPreserved(p, machines[0], failedPreserved, "when-failed")).To(BeTemporally("==", expiry))
+}
+
+// atMaximum: people are told when a failed machine keeps the pool at its maximum, and not before.
+func atMaximum(p *Pool) {
+	var maximum int32
+	p.eventually(func(g Gomega) { // Gardener writes it into the Worker after the MachineDeployments
+		settings, _ := share.Of(p.deployment(g))
+		maximum = settings.Maximum
+		g.Expect(maximum).To(BeNumerically(">", 0), "MachineDeployment %s does not say how many machines the cluster-autoscaler lets it have", p.deploymentName)
+	})
+	if maximum > perZone+2 {
+		p.report.NotApplicable(p.t, fmt.Sprintf("the pool may have %d machines in the zone, which are too many to start for that", maximum))
+	}
+	machine := p.running(perZone)[0]
+	p.fail(machine, NodeCondition)
+	expiry := p.preserved(machine, failedPreserved, "auto")
+	text := fmt.Sprintf("Pool %s is at its maximum of %d machines in ", p.name, maximum)
+	p.consistently(shortly, func(g Gomega) {
+		events := &eventsv1.EventList{}
+		g.Expect(p.Seed.List(p.ctx, events, client.InNamespace(p.Namespace), client.MatchingFields{"regarding.name": machine.Name})).To(Succeed())
+		g.Expect(events.Items).NotTo(ContainElement(HaveField("Reason", "PoolAtMaximum")))
+	})
+
+	p.scale(maximum)
+	p.event(machine, "PoolAtMaximum", text)
+	p.nodeEvent(machine, "PoolAtMaximum", "because 1 failed machine is preserved. The cluster-autoscaler adds no machine there")
+	p.staysPreserved(machine, failedPreserved, "auto", expiry)
+	p.eventually(func(g Gomega) { g.Expect(p.canGrow(g)).To(ContainSubstring(text)) })
+
+	p.request(machine, "false")
+	p.gone(machine)
+	p.eventually(func(g Gomega) { g.Expect(p.canGrow(g)).NotTo(ContainSubstring(text)) })
+}
+
+// canGrow returns what the condition PoolsCanGrow of the Extension says.
+func (p *Pool) canGrow(g Gomega) string {
+	extension, err := p.extension(p.ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, condition := range extension.Status.Conditions {
+		if condition.Type == "PoolsCanGrow" {
+			return condition.Message
+		}
+	}
+	g.Expect(extension.Status.Conditions).To(ContainElement(HaveField("Type", BeEquivalentTo("PoolsCanGrow"))))
+	return ""
 }
 
 // whenFailed: an explicit request needs no share.

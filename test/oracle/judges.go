@@ -39,6 +39,14 @@ func OverShare(places []string, share int) *Violation {
 	return blame("P1", "was one of %d machines that use a share of %d: %s", len(places), share, strings.Join(places, ", "))
 }
 
+// OverPool judges how many machines of all zones use the places that these share.
+func OverPool(places []string, share int) *Violation {
+	if len(places) <= share {
+		return nil
+	}
+	return blame("P20", "was one of %d machines that use the %d places of all zones: %s", len(places), share, strings.Join(places, ", "))
+}
+
 // End is the end of a preservation.
 type End struct {
 	Was, Is Machine

@@ -192,6 +192,8 @@ var _ = Describe("judges", func() {
 	It("P1, M10: should blame more than there may be", func() {
 		beBlamed(OverShare([]string{"a", "b"}, 2), "")
 		beBlamed(OverShare([]string{"a", "b"}, 1), "P1")
+		beBlamed(OverPool([]string{"a", "b"}, 2), "")
+		beBlamed(OverPool([]string{"a", "b"}, 1), "P20")
 		beBlamed(TooMany([]string{"a", "b"}, 2), "")
 		beBlamed(TooMany([]string{"a", "b"}, 1), "M10")
 	})

@@ -205,7 +205,19 @@ func (a Scale) String() string { return fmt.Sprintf("the pool is scaled to %d", 
 
 func (a Scale) do(w *World) {
 	w.oracle.scale(a.Replicas)
-	w.editPool(func(d *machinev1alpha1.MachineDeployment) { d.Spec.Replicas = int32(a.Replicas) })
+	w.editPool(func(d *machinev1alpha1.MachineDeployment) { d.Spec.Replicas = w.scaled(a.Replicas, d.Name) })
+}
+
+// Rival is a second sidecar that thinks that it leads, for some time: where zones share places, not even two give one away twice (P20).
+type Rival struct{ For time.Duration }
+
+// String implements fmt.Stringer.
+func (a Rival) String() string { return fmt.Sprintf("a second sidecar leads for %s", a.For) }
+
+func (a Rival) do(w *World) {
+	w.oracle.disturb(a.For)
+	w.processes[rivalName].Start()
+	time.AfterFunc(a.For, w.processes[rivalName].Kill)
 }
 
 // Roll changes the machines' template, so that they are replaced.
@@ -502,7 +514,7 @@ func (a Automate) String() string {
 }
 
 func (a Automate) do(w *World) {
-	annotate(w.seed, key{"machinedeployments", namespace, pool}, v1alpha1.AnnotationPowerCycleSettings, powerCycleSettings(a.On))
+	w.annotatePool(v1alpha1.AnnotationPowerCycleSettings, powerCycleSettings(a.On))
 }
 
 // Stubborn has a host not obey, and say what it said before.

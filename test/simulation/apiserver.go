@@ -82,6 +82,7 @@ var resources = map[string]resource{
 	"machines":               {GroupVersionKind: machineGroup.WithKind("Machine"), dropsStatus: true},
 	"machinesets":            {GroupVersionKind: machineGroup.WithKind("MachineSet"), dropsStatus: true},
 	"machinedeployments":     {GroupVersionKind: machineGroup.WithKind("MachineDeployment"), dropsStatus: true},
+	"leases":                 {GroupVersionKind: schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}},
 	"machineclasses":         {GroupVersionKind: machineGroup.WithKind("MachineClass")},
 	"secrets":                {GroupVersionKind: coreGroup.WithKind("Secret")},
 	"nodes":                  {GroupVersionKind: coreGroup.WithKind("Node")},

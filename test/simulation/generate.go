@@ -34,10 +34,14 @@ func Histories(alone bool) *rapid.Generator[History] {
 		if proof := rapid.SampledFrom([]Proof{"", "", PromptProof, LateProof, NoProof, FlappingProof}).Draw(t, "proof"); !alone {
 			h.Proof = proof
 		}
+		h.Shared = !alone && rapid.IntRange(0, 2).Draw(t, "shared") == 2
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {
 				break
+			}
+			if _, isRival := next.Action.(Rival); isRival && !h.Shared {
+				continue
 			}
 			h.Events = append(h.Events, Event{at, next.Action})
 		}
@@ -153,6 +157,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action {
 				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
 			}),
+			draw(func(t *rapid.T) Action { return Rival{long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Forget{process.Draw(t, "process"), server.Draw(t, "server")} }),
 			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Freeze{minutes(10, 150).Draw(t, "for")} }),

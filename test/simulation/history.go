@@ -19,6 +19,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 const (
@@ -42,6 +43,8 @@ type History struct {
 	Storm facts.StormLimits
 	// Proof is how it is proven that machines work that are back, empty if the pool needs no proof (V1).
 	Proof Proof
+	// Shared says that the machines are those of two zones, which use the same places (P20).
+	Shared bool
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -79,6 +82,9 @@ func (h History) String() string {
 	if h.Proof != "" {
 		fmt.Fprintf(&b, ", the proof that machines work %s", h.Proof)
 	}
+	if h.Shared {
+		b.WriteString(", two zones share the places")
+	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")
 	}
@@ -100,12 +106,27 @@ func (w *World) machine(number int) string {
 	return machines[number%len(machines)].name
 }
 
+// editPool edits the MachineDeployments of the pool.
 func (w *World) editPool(edit func(*machinev1alpha1.MachineDeployment)) {
-	_, _ = w.seed.Update(user, key{"machinedeployments", namespace, pool}, false, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		deployment := fromUnstructured[machinev1alpha1.MachineDeployment](object)
-		edit(deployment)
-		return toUnstructured(deployment), nil
-	})
+	for _, zone := range w.zones {
+		_, _ = w.seed.Update(user, key{"machinedeployments", namespace, zone}, false, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			deployment := fromUnstructured[machinev1alpha1.MachineDeployment](object)
+			edit(deployment)
+			return toUnstructured(deployment), nil
+		})
+	}
+}
+
+// annotatePool sets an annotation of the MachineDeployments of the pool; empty removes it.
+func (w *World) annotatePool(annotation, value string) {
+	for _, zone := range w.zones {
+		annotate(w.seed, key{"machinedeployments", namespace, zone}, annotation, value)
+	}
+}
+
+// scaled returns how many of a number of machines are those of a zone.
+func (w *World) scaled(replicas int, zone string) int32 {
+	return share.OverZones(int32(replicas), len(w.zones))[slices.Index(w.zones, zone)]
 }
 
 func machineClass(name string) *machinev1alpha1.MachineClass {

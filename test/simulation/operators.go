@@ -77,7 +77,7 @@ func (a Forbid) do(w *World) {
 	}
 	if a.All {
 		w.oracle.forbidAll(!a.Not)
-		annotate(w.seed, key{"machinedeployments", namespace, pool}, v1alpha1.AnnotationForbidden, value)
+		w.annotatePool(v1alpha1.AnnotationForbidden, value)
 	} else if name := w.machine(a.Machine); name != "" {
 		w.oracle.forbid(name, !a.Not)
 		annotate(w.seed, key{"machines", namespace, name}, v1alpha1.AnnotationForbidden, value)
@@ -92,7 +92,7 @@ func (a Share) String() string { return fmt.Sprintf("the share becomes %d", a.Is
 
 func (a Share) do(w *World) {
 	w.oracle.setShare(a.Is)
-	annotate(w.seed, key{"machinedeployments", namespace, pool}, v1alpha1.AnnotationAutoPreserveFailedMax, strconv.Itoa(a.Is))
+	w.annotatePool(v1alpha1.AnnotationAutoPreserveFailedMax, strconv.Itoa(a.Is))
 }
 
 // Timeout changes for how long machines are kept that begin to be (P6).
@@ -103,7 +103,7 @@ func (a Timeout) String() string { return fmt.Sprintf("the timeout becomes %s", 
 
 func (a Timeout) do(w *World) {
 	w.oracle.setTimeout(a.Is)
-	annotate(w.seed, key{"machinedeployments", namespace, pool}, v1alpha1.AnnotationMachinePreserveTimeout, a.Is.String())
+	w.annotatePool(v1alpha1.AnnotationMachinePreserveTimeout, a.Is.String())
 }
 
 // Hibernate takes all machines away for some time (P4).

@@ -52,7 +52,9 @@ type oracle struct {
 	storm  rules.Limits
 	stormy time.Time
 	// proof is how it is proven that machines work that are back (V3).
-	proof    Proof
+	proof Proof
+	// shared says that all zones use the same places (P20).
+	shared   bool
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -94,7 +96,7 @@ func newOracle(h History) *oracle {
 	}
 	return &oracle{
 		shows: h.ShowsDrains,
-		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, proof: h.Proof, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, proof: h.Proof, shared: h.Shared, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		storm: rules.Limits{
 			Number: int(h.Storm.MaxFailing), Percent: int(h.Storm.MaxFailingPercent),

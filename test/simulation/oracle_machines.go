@@ -146,7 +146,11 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.Excuses))
 	if o.alone || change.By == sidecarName {
-		o.judge(change.name, rules.OverShare(o.places(true), o.mostShare()))
+		over := rules.OverShare
+		if o.shared {
+			over = rules.OverPool
+		}
+		o.judge(change.name, over(o.places(true), o.mostShare()))
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
@@ -248,7 +252,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	if o.since(rules.ScaledDown) < recently {
 		if was.Kept && was.Phase != "" && was.Expiry.After(time.Now().Add(time.Second)) && time.Since(s.keptSince) > calm && o.since(rules.Fault) > calm {
 			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
-				if other := o.machines[name]; other.isSpare() && o.isCalm(other) {
+				if other := o.machines[name]; other.isSpare() && o.isCalm(other) && other.machine.Labels["name"] == s.machine.Labels["name"] {
 					o.outranked = append(o.outranked, outranked{change.name, was.Phase, name, time.Now()})
 				}
 			}

@@ -44,6 +44,8 @@ type World struct {
 	oracle      *oracle
 	requestors  *requestors
 	prover      *prover
+	// zones are the MachineDeployments of the pool.
+	zones []string
 	// rolls is how often the template of the machines was changed.
 	rolls int
 
@@ -56,13 +58,18 @@ const (
 	sidecarName           = "sidecar"
 	managerName           = "mcm"
 	machineControllerName = "machine-controller"
+	// rivalName is a second sidecar, which does not run unless a Rival does.
+	rivalName = "rival"
 )
 
 var processNames = []string{managerName, machineControllerName, sidecarName}
 
 // newWorld starts everything, with a MachineDeployment. It must be called in a bubble of its own, and stopped.
 func newWorld(h History) *World {
-	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
+	w := &World{begin: time.Now(), zones: []string{pool}, seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
+	if h.Shared {
+		w.zones = append(w.zones, pool+"-b")
+	}
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.cloud = newCloud(w.seed, w.shoot)
 	w.oracle = newOracle(h)
@@ -93,9 +100,15 @@ func newWorld(h History) *World {
 		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
 	}
 	w.add(sidecarName, run)
+	w.add(rivalName, run)
+	w.processes[rivalName].Name = sidecarName
 
 	current.Store(w)
-	w.createPool(h)
+	w.create("secrets", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: pool, Namespace: namespace}, Data: map[string][]byte{"userData": []byte("boot")}})
+	w.create("machineclasses", machineClass(pool))
+	for _, zone := range w.zones {
+		w.createZone(h, zone)
+	}
 	w.requestors.configure()
 	for _, name := range processNames {
 		w.processes[name].Start()
@@ -149,13 +162,11 @@ func (w *World) now() time.Duration { return time.Since(w.begin) }
 
 const user = "user"
 
-func (w *World) createPool(h History) {
-	labels := map[string]string{"name": pool}
-	meta := metav1.ObjectMeta{Name: pool, Namespace: namespace}
-	w.create("secrets", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"userData": []byte("boot")}})
-	w.create("machineclasses", machineClass(pool))
+func (w *World) createZone(h History, zone string) {
+	labels := map[string]string{"name": zone}
+	meta := metav1.ObjectMeta{Name: zone, Namespace: namespace}
 	deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: meta, Spec: machinev1alpha1.MachineDeploymentSpec{
-		Replicas: int32(h.Replicas),
+		Replicas: w.scaled(h.Replicas, zone),
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Strategy: machinev1alpha1.MachineDeploymentStrategy{
 			Type: machinev1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -186,6 +197,9 @@ func (w *World) createPool(h History) {
 		}
 		if h.Proof != "" {
 			deployment.Annotations[v1alpha1.AnnotationValidation] = validationSettings
+		}
+		if h.Shared {
+			deployment.Annotations[v1alpha1.AnnotationSharedInPool] = pool
 		}
 	}
 	w.create("machinedeployments", deployment)

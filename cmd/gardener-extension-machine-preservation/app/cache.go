@@ -153,8 +153,13 @@ func stripExtension(extension *extensionsv1alpha1.Extension) {
 	}
 }
 
+// stripWorker leaves of the status what the cluster-autoscaler is told of MachineDeployments (P2).
 func stripWorker(worker *extensionsv1alpha1.Worker) {
-	worker.Status = extensionsv1alpha1.WorkerStatus{}
+	deployments := worker.Status.MachineDeployments
+	worker.Status = extensionsv1alpha1.WorkerStatus{MachineDeployments: deployments}
+	for i, deployment := range deployments {
+		deployments[i] = extensionsv1alpha1.MachineDeployment{Name: deployment.Name, Minimum: deployment.Minimum, Maximum: deployment.Maximum}
+	}
 	worker.Spec.InfrastructureProviderStatus, worker.Spec.SSHPublicKey = nil, nil
 	for i, pool := range worker.Spec.Pools {
 		worker.Spec.Pools[i] = extensionsv1alpha1.WorkerPool{

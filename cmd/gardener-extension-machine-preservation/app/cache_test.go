@@ -115,16 +115,19 @@ var _ = Describe("Transforms", func() {
 		Expect(StripExtension(newExtension("other"))).To(Equal(other))
 	})
 
-	It("should keep the pools of a Worker, but not what belongs to the provider", func() {
+	It("should keep the pools of a Worker and what the cluster-autoscaler is told, but not what belongs to the provider", func() {
 		worker := &extensionsv1alpha1.Worker{ObjectMeta: meta}
 		worker.Spec.Region = "region"
 		worker.Spec.InfrastructureProviderStatus = &runtime.RawExtension{Raw: []byte("{}")}
 		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "pool", Maximum: 1, ProviderConfig: &runtime.RawExtension{Raw: []byte("{}")}, Taints: []corev1.Taint{{Key: "foo"}}}}
 		worker.Status.State = &runtime.RawExtension{Raw: []byte("{}")}
+		worker.Status.MachineDeployments = []extensionsv1alpha1.MachineDeployment{{Name: "md", Minimum: 1, Maximum: 2, Priority: new(int32(3))}}
+		worker.Status.MachineDeploymentsLastUpdateTime = &metav1.Time{Time: time.Now()}
 
 		expected := &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}
 		expected.Spec.Region = "region"
 		expected.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "pool", Maximum: 1}}
+		expected.Status.MachineDeployments = []extensionsv1alpha1.MachineDeployment{{Name: "md", Minimum: 1, Maximum: 2}}
 		Expect(StripWorker(worker)).To(Equal(expected))
 	})
 

@@ -19,6 +19,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -201,12 +202,16 @@ func (s *sidecar) connectSeed(ctx context.Context, adjust func(*manager.Options)
 	sourceScheme := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(sourceScheme))
 	utilruntime.Must(machinev1alpha1.AddToScheme(sourceScheme))
+	utilruntime.Must(coordinationv1.AddToScheme(sourceScheme)) // places are given away under a Lease, which is never watched
 
 	options := manager.Options{
 		Logger: logf.Log,
 		Scheme: sourceScheme,
 		// Neither API server has to be there to be asked what it serves.
-		MapperProvider: mapperFor(map[schema.GroupVersion][]string{machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"}}),
+		MapperProvider: mapperFor(map[schema.GroupVersion][]string{
+			machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"},
+			coordinationv1.SchemeGroupVersion:  {"Lease"},
+		}),
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{s.opts.Namespace: {}},
 			ByObject: map[client.Object]cache.ByObject{

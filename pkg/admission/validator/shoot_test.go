@@ -238,6 +238,7 @@ var _ = Describe("Shoot", func() {
 		Entry("two zones get nothing of the number in the Shoot",
 			newShoot(own(0, new(int32(1)), 0), config("machineControllerManager: {autoPreserveFailedMax: 3}")),
 			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: in zone "2" or "3", failed machines are preserved only on request`),
+		Entry("P20: no zone gets nothing of the number of a pool that shares its places", newShoot(config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 1, distribution: Pool}}]"))),
 		Entry("every zone gets something, although not the same", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 4}"))),
 		Entry("every zone gets as much", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 3}"))),
 		Entry("no zone gets anything", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 0}"))),

@@ -174,8 +174,8 @@ func (w *collector) ofLimits(index int) {
 // ofZones warns if zones of a worker pool get nothing of the number that holds for it.
 func (w *collector) ofZones(index int) {
 	pool, number := w.pools[index], w.values(index).AutoPreserveFailedMax.Effective()
-	number.Value = w.settings(index).AutoPreserveFailedMax
-	if number.Value == 0 {
+	settings := w.settings(index)
+	if number.Value = settings.AutoPreserveFailedMax; number.Value == 0 || settings.SharedIn != "" {
 		return
 	}
 

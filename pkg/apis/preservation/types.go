@@ -148,4 +148,9 @@ type MachineControllerManagerSettings struct {
 	// PreferNewFailures says that a machine that fails for a reason that no other preserved machine has is preferred to
 	// machines that fail for a reason that others already have.
 	PreferNewFailures *bool
+	// Distribution says who may use the places of AutoPreserveFailedMax (P20).
+	Distribution *Distribution
 }
+
+// Distribution says who may use the places of a pool.
+type Distribution string

@@ -131,6 +131,11 @@ func (in *MachineControllerManagerSettings) DeepCopyInto(out *MachineControllerM
 		*out = new(bool)
 		**out = **in
 	}
+	if in.Distribution != nil {
+		in, out := &in.Distribution, &out.Distribution
+		*out = new(Distribution)
+		**out = **in
+	}
 	return
 }
 

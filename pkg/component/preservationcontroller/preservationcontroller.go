@@ -150,6 +150,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	}
 	if err := kubernetesutils.DeleteObjects(ctx, p.client,
 		&rbacv1.RoleBinding{ObjectMeta: p.meta()}, &rbacv1.Role{ObjectMeta: p.meta()}, &coordinationv1.Lease{ObjectMeta: p.meta()},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PlacesLease, Namespace: p.namespace}},
 		p.dashboards(), p.prometheusRule(), p.serviceMonitor(), &corev1.Service{ObjectMeta: p.meta()},
 	); err != nil {
 		return err
@@ -162,13 +163,16 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
+// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, and
+// stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
 		role.Rules = []rbacv1.PolicyRule{
 			allow(coordinationv1.GroupName, "leases", "create"),
-			allowNamed(coordinationv1.GroupName, "leases", []string{Name}, "get", "update"),
+			// The places Lease is always part of it. The MachineDeployments learn that zones share places as soon as the Extension says so,
+			// and go on sharing them while its configuration is not valid. Without the permission, no machine would get a place (P20).
+			allowNamed(coordinationv1.GroupName, "leases", []string{Name, v1alpha1.PlacesLease}, "get", "update"),
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)

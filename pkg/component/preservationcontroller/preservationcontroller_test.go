@@ -66,11 +66,19 @@ var _ = Describe("PreservationController", func() {
 		role := get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role)
 		Expect(role.Rules).To(Equal([]rbacv1.PolicyRule{
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller"}, Verbs: []string{"get", "update"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller", "machine-preservation-controller-places"}, Verbs: []string{"get", "update"}},
 		}))
 		binding := get(&rbacv1.RoleBinding{}, "machine-preservation-controller").(*rbacv1.RoleBinding)
 		Expect(binding.RoleRef).To(Equal(rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "machine-preservation-controller"}))
 		Expect(binding.Subjects).To(Equal([]rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-controller-manager", Namespace: namespace}}))
+	})
+
+	It("P20: should delete the Lease of places", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		places := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-preservation-controller-places"}}
+		Expect(c.Create(ctx, places)).To(Succeed())
+		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(places), places))).To(BeTrue())
 	})
 
 	It("should deploy an access secret for an identity of its own in the shoot", func() {

@@ -44,6 +44,10 @@ const (
 // deleted. The Shoot's own conditions do not show that, because all its nodes may be ready.
 const ConditionPreservedMachinesKept gardencorev1beta1.ConditionType = "PreservedMachinesKept"
 
+// ConditionPoolsCanGrow is the condition of the Extension that tells whether preserved machines keep a pool at its maximum, so that the
+// cluster-autoscaler adds no machines. That affects neither the health of the control plane nor that of nodes.
+const ConditionPoolsCanGrow gardencorev1beta1.ConditionType = "PoolsCanGrow"
+
 // ConditionEvidenceKept is the condition of the Extension that tells whether the control plane has less evidence than its own budget allows,
 // because the budget of the seed is used up. That does not affect the health of the control plane.
 const ConditionEvidenceKept gardencorev1beta1.ConditionType = "EvidenceKept"
@@ -75,6 +79,7 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 	add(gardencorev1beta1.ShootControlPlaneHealthy, (&Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer, Clock: clock.RealClock{}}).Check)
 	add(gardencorev1beta1.ShootControlPlaneHealthy, (&Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}).Check)
 	add(ConditionPreservedMachinesKept, (&Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}).Check)
+	add(ConditionPoolsCanGrow, (&Maxima{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}).Check)
 	if options.Hosts != nil {
 		add(gardencorev1beta1.ShootControlPlaneHealthy, (&Hosts{options.Hosts}).Check)
 	}

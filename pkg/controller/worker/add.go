@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -36,7 +35,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, options controller.Option
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
-		For(&extensionsv1alpha1.Worker{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&extensionsv1alpha1.Worker{}, builder.WithPredicates(WorkerPredicate())).
 		Watches(&extensionsv1alpha1.Extension{}, sameNamespace, builder.WithPredicates(ExtensionPredicate())).
 		Watches(&machinev1alpha1.MachineDeployment{}, sameNamespace, builder.WithPredicates(MachineDeploymentPredicate())).
 		Watches(&machinev1alpha1.MachineClass{}, sameNamespace, builder.WithPredicates(MachineClassPredicate())).

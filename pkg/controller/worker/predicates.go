@@ -6,6 +6,7 @@ package worker
 
 import (
 	"maps"
+	"slices"
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -16,6 +17,25 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
+
+// WorkerPredicate selects Workers whose specification changes, or what the cluster-autoscaler is told of their MachineDeployments.
+func WorkerPredicate() predicate.Predicate {
+	return predicate.Or(
+		predicate.GenerationChangedPredicate{},
+		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			oldWorker, ok := e.ObjectOld.(*extensionsv1alpha1.Worker)
+			if !ok {
+				return false
+			}
+			newWorker, ok := e.ObjectNew.(*extensionsv1alpha1.Worker)
+			return ok && !slices.EqualFunc(oldWorker.Status.MachineDeployments, newWorker.Status.MachineDeployments, sameSizes)
+		}},
+	)
+}
+
+func sameSizes(a, b extensionsv1alpha1.MachineDeployment) bool {
+	return a.Name == b.Name && a.Minimum == b.Minimum && a.Maximum == b.Maximum
+}
 
 // ExtensionPredicate selects Extensions that enable preservation, when their specification changes or they come or go.
 func ExtensionPredicate() predicate.Predicate {

@@ -36,6 +36,28 @@ var _ = Describe("Predicates", func() {
 		Entry("of another type", "registry-cache", nil, false),
 	)
 
+	DescribeTable("#WorkerPredicate", func(change func(*extensionsv1alpha1.Worker), expected bool) {
+		oldWorker := &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+		oldWorker.Status.MachineDeployments = []extensionsv1alpha1.MachineDeployment{{Name: "a", Minimum: 1, Maximum: 3}}
+		newWorker := oldWorker.DeepCopy()
+		change(newWorker)
+		Expect(WorkerPredicate().Update(event.UpdateEvent{ObjectOld: oldWorker, ObjectNew: newWorker})).To(Equal(expected))
+	},
+		Entry("specification", func(w *extensionsv1alpha1.Worker) { w.Generation = 2 }, true),
+		Entry("minimum", func(w *extensionsv1alpha1.Worker) { w.Status.MachineDeployments[0].Minimum = 3 }, true),
+		Entry("maximum", func(w *extensionsv1alpha1.Worker) { w.Status.MachineDeployments[0].Maximum = 4 }, true),
+		Entry("another MachineDeployment", func(w *extensionsv1alpha1.Worker) { w.Status.MachineDeployments = nil }, true),
+		Entry("anything else in the status", func(w *extensionsv1alpha1.Worker) {
+			w.Status.MachineDeploymentsLastUpdateTime = new(metav1.Now())
+			w.Status.MachineDeployments[0].Priority = new(int32(7))
+		}, false),
+	)
+
+	It("#WorkerPredicate should react when a Worker comes or goes", func() {
+		Expect(WorkerPredicate().Create(event.CreateEvent{Object: &extensionsv1alpha1.Worker{}})).To(BeTrue())
+		Expect(WorkerPredicate().Delete(event.DeleteEvent{Object: &extensionsv1alpha1.Worker{}})).To(BeTrue())
+	})
+
 	DescribeTable("#MachineDeploymentPredicate",
 		func(change func(*metav1.ObjectMeta, *machinev1alpha1.MachineDeployment), expected bool) {
 			oldDeployment := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Generation: 1, Annotations: map[string]string{"a": "b"}}}

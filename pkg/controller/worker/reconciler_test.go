@@ -177,6 +177,27 @@ var _ = Describe("Reconciler", func() {
 		Expect(recorder.Events).To(BeEmpty())
 	})
 
+	It("P2: should write the maximum that the cluster-autoscaler is given, and none where it changes nothing", func() {
+		const key = "machine-preservation.extensions.gardener.cloud/maximum"
+		sizes := func(minimum, maximum int32) {
+			GinkgoHelper()
+			worker.Status.MachineDeployments = []extensionsv1alpha1.MachineDeployment{{Name: "md-1", Minimum: minimum, Maximum: maximum}, {Name: "md-2", Minimum: 2, Maximum: 2}, {Name: "gone", Maximum: 9}}
+			Expect(c.Update(ctx, worker)).To(Succeed())
+			reconcileWorker()
+		}
+		sizes(1, 3)
+		Expect(get("md-1").Annotations).To(HaveKeyWithValue(key, "3"))
+		Expect(get("md-2").Annotations).NotTo(HaveKey(key))
+		Expect(get("md-2").Annotations).To(HaveKeyWithValue(maxKey, "1"))
+		Expect(patches).To(Equal(2))
+		sizes(1, 4)
+		Expect(get("md-1").Annotations).To(HaveKeyWithValue(key, "4"))
+		Expect(patches).To(Equal(3))
+		sizes(4, 4)
+		Expect(get("md-1").Annotations).NotTo(HaveKey(key))
+		Expect(patches).To(Equal(4))
+	})
+
 	// lease is that of the preservation controller, which is at work since then.
 	lease := func(since time.Time) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}, Spec: coordinationv1.LeaseSpec{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -314,6 +315,10 @@ func validateSettings(settings *preservation.MachineControllerManagerSettings, f
 	if timeout := settings.MachinePreserveTimeout; timeout != nil && timeout.Duration < v1alpha1.MinMachinePreserveTimeout {
 		detail := fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("machinePreserveTimeout"), timeout.Duration.String(), detail))
+	}
+	distributions := []v1alpha1.Distribution{v1alpha1.DistributionPool, v1alpha1.DistributionZones}
+	if distribution := settings.Distribution; distribution != nil && !slices.Contains(distributions, v1alpha1.Distribution(*distribution)) {
+		allErrs = append(allErrs, field.NotSupported(fldPath.Child("distribution"), *distribution, distributions))
 	}
 	return allErrs
 }

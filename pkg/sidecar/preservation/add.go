@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -78,7 +79,27 @@ func (r *Reconciler) machineToDeployment(ctx context.Context, obj client.Object)
 	if err != nil || deployment == nil {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(deployment)}}
+	return r.requestsFor(ctx, deployment)
+}
+
+// requestsFor returns the request for a MachineDeployment, and where it shares its places with others of its pool, for these as well: one
+// may wait for a place that another one gives back (P20).
+func (r *Reconciler) requestsFor(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) []reconcile.Request {
+	requests := []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(deployment)}}
+	pool := deployment.Annotations[v1alpha1.AnnotationSharedInPool]
+	if pool == "" {
+		return requests
+	}
+	others := &machinev1alpha1.MachineDeploymentList{}
+	if err := r.Source.List(ctx, others, client.InNamespace(deployment.Namespace)); err != nil {
+		return requests
+	}
+	for i := range others.Items {
+		if other := &others.Items[i]; other.Name != deployment.Name && other.Annotations[v1alpha1.AnnotationSharedInPool] == pool {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)})
+		}
+	}
+	return requests
 }
 
 // nodeToDeployment returns the MachineDeployment of the machine whose node it is.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -51,8 +52,11 @@ func (a *api) writtenTo(prefix string) int {
 
 func (a *api) onWrite(ctx context.Context, object client.Object, subresource string, do func() error) error {
 	what := "Machine/" + object.GetName()
-	if _, isNode := object.(*corev1.Node); isNode {
+	switch object.(type) {
+	case *corev1.Node:
 		what = "Node/" + object.GetName()
+	case *coordinationv1.Lease:
+		what = "Lease/" + object.GetName()
 	}
 	if subresource != "" {
 		what += "/" + subresource
@@ -81,7 +85,7 @@ func (a *api) onRead(cluster string) error {
 	return read(cluster)
 }
 
-// intercept returns a client of a cluster. Anything but a read or a patch is not foreseen, and fails.
+// intercept returns a client of a cluster. Anything but a read, a patch, or a write of a Lease is not foreseen, and fails.
 func (a *api) intercept(cluster string, c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -107,11 +111,17 @@ func (a *api) intercept(cluster string, c client.WithWatch) client.WithWatch {
 		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			return a.onWrite(ctx, obj, subresource, func() error { return c.SubResource(subresource).Patch(ctx, obj, patch, opts...) })
 		},
-		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-			panic("nothing is created")
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if _, isLease := obj.(*coordinationv1.Lease); !isLease {
+				panic("nothing else is created")
+			}
+			return a.onWrite(ctx, obj, "", func() error { return c.Create(ctx, obj, opts...) })
 		},
-		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
-			panic("nothing is updated without a patch")
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			if _, isLease := obj.(*coordinationv1.Lease); !isLease {
+				panic("nothing else is updated without a patch")
+			}
+			return a.onWrite(ctx, obj, "", func() error { return c.Update(ctx, obj, opts...) })
 		},
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
 			panic("nothing is deleted")

@@ -46,7 +46,7 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	for i := range decisions {
 		decisions[i].NodeDenied = decisions[i].NodeUnknown && !r.Nodes.Known()
 	}
-	tasks, _ := r.pending(decisions, poolOf(deployment), now)
+	tasks, _ := r.pending(decisions, poolOf(deployment), false, now)
 	backlog := &backlog{}
 	r.carryOut(ctx, backlog, backlog.begin(tasks, nil, now), func() {})
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,16 +27,21 @@ type Events struct {
 	Shoot events.EventRecorder
 }
 
+// both tells of a decision.
 func (e Events) both(d *preservation.Decision, eventType, reason, note string) {
+	e.onBoth(d, eventType, reason, d.Why.ID, note)
+}
+
+func (e Events) onBoth(d *preservation.Decision, eventType, reason, action, note string) {
 	// A typed nil is not a nil object.
 	var related runtime.Object
 	if d.Node != nil {
 		related = d.Node
 	}
 	if d.Node != nil && e.Shoot != nil {
-		e.Shoot.Eventf(d.Node, nil, eventType, reason, d.Why.ID, "%s", note)
+		e.Shoot.Eventf(d.Node, nil, eventType, reason, action, "%s", note)
 	}
-	e.Source.Eventf(d.Machine, related, eventType, reason, d.Why.ID, "%s", note)
+	e.Source.Eventf(d.Machine, related, eventType, reason, action, "%s", note)
 }
 
 func (r *Reconciler) transition(d *preservation.Decision, pool string) {
@@ -57,9 +63,11 @@ type notice struct {
 }
 
 // notify tells people what explains a machine without changing it: a request that is not valid (R3, R5), a failed machine without a
-// place (T6), a request that operators do not allow (R6, P13). It repeats nothing that it told in the round before.
-func (r *Reconciler) notify(m *backlog, pool string, decisions []preservation.Decision) {
+// place (T6), a request that operators do not allow (R6, P13), a pool that a failed machine keeps at its maximum (P2). It repeats
+// nothing that it told in the round before.
+func (r *Reconciler) notify(m *backlog, deployment *machinev1alpha1.MachineDeployment, group preservation.Group, decisions []preservation.Decision) {
 	notices := sets.New[notice]()
+	pool, failed := poolOf(deployment), group.FailedAtMaximum()
 
 	for i := range decisions {
 		d := &decisions[i]
@@ -74,6 +82,11 @@ func (r *Reconciler) notify(m *backlog, pool string, decisions []preservation.De
 					refusals.WithLabelValues(pool).Inc()
 				}
 				r.Events.both(d, corev1.EventTypeNormal, reason, note)
+			}
+		}
+		if failed > 0 && d.Current != nil && d.Current.Failed && d.Target != nil {
+			if note := preservation.AtMaximum(deployment, failed); first(preservation.EventPoolAtMaximum, note) {
+				r.Events.onBoth(d, corev1.EventTypeWarning, preservation.EventPoolAtMaximum, preservation.EventAction, note)
 			}
 		}
 		if d.NodeUnknown && d.Request.OnNode { // what stands in for the request is not what was written

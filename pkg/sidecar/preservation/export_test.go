@@ -7,6 +7,7 @@ package preservation
 import (
 	"context"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
@@ -28,6 +29,11 @@ var (
 
 // OnEnqueue has f called when the Reconciler wants to look at a MachineDeployment again.
 func (r *Reconciler) OnEnqueue(f func(reconcile.Request)) { r.enqueue = f }
+
+// RequestsFor returns the requests for a MachineDeployment that something has happened to.
+func (r *Reconciler) RequestsFor(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) []reconcile.Request {
+	return r.requestsFor(ctx, deployment)
+}
 
 // Hold runs those of the steps that make the hold, and returns how many are left.
 func Hold(ctx context.Context, steps []intent.Write) int {

@@ -25,6 +25,7 @@ const (
 	// Kinds of the objects that errors are counted by.
 	kindMachine = "machine"
 	kindNode    = "node"
+	kindLease   = "lease"
 
 	// causeOther stands for whatever somebody wrote in place of a cause.
 	causeOther = "other"
@@ -65,7 +66,7 @@ var (
 	// The gauges of a MachineDeployment, as its last reconciliation has left it. A scrape that comes while they are being
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
 	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
-	share    = newGauge("share", "Places of a MachineDeployment for auto-preservation.")
+	share    = newGauge("share", "Places of a MachineDeployment for auto-preservation. Of those that share their places, the first one by name has them all, and the others have 0.")
 	used     = newGauge("share_used", "Machines in Failed:Preserved, of any cause, except those that only a maintenance or a power cycle preserves.")
 	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
 	since    = newGauge("since_timestamp_seconds", "When the preservation of a machine began, in seconds since 1970.", "machine")
@@ -117,7 +118,11 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 
 	forget(deployment.Name)
 	if group.Share != nil {
-		with(share).Set(float64(*group.Share))
+		places := *group.Share
+		if !group.CountsPlaces() {
+			places = 0
+		}
+		with(share).Set(float64(places))
 	}
 	with(used).Set(0)
 	for _, member := range group.Members {
@@ -153,7 +158,7 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 			validations.WithLabelValues(pool, outcome)
 		}
 	}
-	for _, kind := range []string{kindMachine, kindNode} {
+	for _, kind := range []string{kindMachine, kindNode, kindLease} {
 		errorsTotal.WithLabelValues(pool, kind)
 	}
 	for _, cause := range causes {

@@ -78,6 +78,18 @@ var _ = Describe("Metrics", func() {
 				Expect(metric("refusals_total")).To(HaveKeyWithValue(pool, 2.0), "the request takes the place")
 			})
 
+			It("P20: should tell how many places zones share as if one of them had all", func(ctx SpecContext) {
+				pool := "shared-" + name
+				shared := DeploymentAnnotation(prefix+"shared-in-pool", pool)
+				a, b := Deployment("a", Share("2"), in(pool, "z1"), shared), Deployment("b", Share("2"), in(pool, "z2"), shared)
+				e := newEnvironment(holder, a, b)
+				for _, deployment := range []string{"b", "a"} {
+					_, err := e.reconcileNamed(ctx, deployment)
+					Expect(err).NotTo(HaveOccurred())
+				}
+				Expect(metric("share")).To(And(HaveKeyWithValue("a "+pool+" z1", 2.0), HaveKeyWithValue("b "+pool+" z2", 0.0)))
+			})
+
 			It("P12: should count errors by the kind of the object, and no conflicts", func(ctx SpecContext) {
 				pool := "errors-" + name
 				deployment := Deployment("pool", Share("2"), in(pool, "z"))

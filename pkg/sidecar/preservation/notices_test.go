@@ -138,6 +138,21 @@ var _ = Describe("Notices", func() {
 				))
 			})
 
+			It("P2: should warn once that a failed machine keeps its pool at its maximum, and again when that comes back", func(ctx SpecContext) {
+				const warning = " Warning PoolAtMaximum: The pool is at its maximum of 3 machines in its zone because 1 failed machine is preserved. " +
+					"The cluster-autoscaler adds no machine there until a preserved machine is released or the maximum is raised"
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				Expect(rounds(ctx, e)).To(ConsistOf(HavePrefix("Machine/m Normal MachinePreserved:"), HavePrefix("Node/m Normal MachinePreserved:")))
+				written := len(e.api.written())
+				e.editDeployment(ctx, DeploymentAnnotation(prefix+"maximum", "3"))
+				Expect(rounds(ctx, e)).To(ConsistOf("Machine/m"+warning, "Node/m"+warning))
+				e.editDeployment(ctx, Replicas(2))
+				Expect(rounds(ctx, e)).To(BeEmpty())
+				e.editDeployment(ctx, Replicas(3))
+				Expect(rounds(ctx, e)).To(ConsistOf("Machine/m"+warning, "Node/m"+warning))
+				Expect(e.api.written()).To(HaveLen(written), "nothing is written because of that")
+			})
+
 			DescribeTable("P11: should tell of a transition once although a write failed at first", func(ctx SpecContext, what string) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.api.failing(what, faults["409"])

@@ -111,11 +111,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// This comes before the reads: a task that ends in between is counted as under way, and not as one that never was.
 	busy := backlog.busy()
 
-	group, decisions, now, err := r.decide(ctx, r.Source, deployment, busy)
+	var grantsEnd time.Time
+	group, decisions, now, err := r.decide(ctx, r.Source, deployment, busy, nil)
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
 	// share is decided on what the API server has (P1).
-	if err == nil && slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.TakesPlace() }) {
-		group, decisions, now, err = r.decide(ctx, r.SourceReader, deployment, busy)
+	switch {
+	case err != nil:
+	case group.SharedIn != "" && slices.ContainsFunc(decisions, restsOnSum):
+		group, decisions, now, grantsEnd, err = r.decideLocked(ctx, deployment, busy)
+	case slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.TakesPlace() }):
+		group, decisions, now, err = r.decide(ctx, r.SourceReader, deployment, busy, nil)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -125,7 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		decisions[i].NodeDenied = backlog.denied(&decisions[i], now)
 	}
 	pool := poolOf(deployment)
-	pending, waits := r.pending(decisions, pool, now)
+	pending, waits := r.pending(decisions, pool, group.SharedIn != "", now)
 	ended := r.carryOut(ctx, backlog, backlog.begin(pending, busy, now), func() {
 		if r.enqueue != nil {
 			r.enqueue(req)
@@ -134,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := ctx.Err(); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.notify(backlog, pool, decisions)
+	r.notify(backlog, deployment, group, decisions)
 	for _, ledger := range r.Ledgers {
 		_ = panics.Catch(ctx, func() error { ledger.Observe(deployment, decisions, now); return nil })
 	}
@@ -143,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		observeStorm(group.Storm)
 	}
 
-	next := pace.Earliest(backlog.retry(), nextOf(decisions))
+	next := pace.Earliest(pace.Earliest(backlog.retry(), grantsEnd), nextOf(decisions))
 	if waits {
 		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
@@ -174,8 +179,8 @@ func (r *Reconciler) forget(ctx context.Context, deployment string) {
 }
 
 // decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place
-// within the share count as having it: their record may be written, or not, at any time (P1).
-func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*task) (preservation.Group, []preservation.Decision, time.Time, error) {
+// within the share count as having it: their record may be written, or not, at any time (P1). The group may be adjusted before.
+func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*task, adjust func(*preservation.Group)) (preservation.Group, []preservation.Decision, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group, err := r.group(ctx, reader, deployment, anyMachine)
@@ -187,12 +192,18 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 			r.readLabels(ctx, m)
 		}
 	}
+	if err == nil && group.SharedIn != "" {
+		err = r.readElsewhere(ctx, reader, deployment, &group)
+	}
 	now := r.Clock.Now()
 	if err == nil && r.Storm.Enabled() {
 		group.Storm, err = r.storm(ctx, deployment.Namespace, now)
 	}
 	if err != nil {
 		return group, nil, now, err
+	}
+	if adjust != nil {
+		adjust(&group)
 	}
 	claimed := group
 	claimed.Members = slices.Clone(group.Members)

@@ -44,6 +44,8 @@ type task struct {
 	steps    []intent.Write
 	// claimed is the machine with the place within the share that the task is about to write; nil if it is about none.
 	claimed *machinev1alpha1.Machine
+	// granted says that the place was granted for the Machine as it was decided on (P20).
+	granted bool
 
 	writes   executor.Run
 	recorded bool
@@ -55,8 +57,8 @@ type task struct {
 }
 
 // pending returns a task for each decision that there is something to be written for. It says whether some wait for the
-// nodes.
-func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (tasks []*task, waits bool) {
+// nodes. The places of the pool may be shared (P20).
+func (r *Reconciler) pending(decisions []preservation.Decision, pool string, shared bool, now time.Time) (tasks []*task, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		steps := preservation.Steps(r.Holder, *d, r.Timeouts, now)
@@ -82,8 +84,10 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 		}
 		task.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: task.wrote}
 		if d.TakesPlace() {
-			task.claimed = d.Machine.DeepCopy()
-			for _, step := range task.steps {
+			task.claimed, task.granted = d.Machine.DeepCopy(), shared
+			for i := range task.steps {
+				step := &task.steps[i]
+				step.Lock = step.Lock || step.Record && shared // the grant may have ended since
 				if step.Record {
 					step.Edit(task.claimed)
 				}
@@ -177,6 +181,9 @@ func (r *task) confirm(ctx context.Context) bool {
 		return false
 	}
 	machine := r.machine()
+	if r.granted && machine.ResourceVersion != r.decision.Machine.ResourceVersion {
+		return false
+	}
 	if machine.UID != r.decision.Machine.UID || machine.DeletionTimestamp != nil || preservation.ReadRecord(machine) != nil {
 		return false
 	}

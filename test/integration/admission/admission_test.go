@@ -257,7 +257,7 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 			`spec.extensions[0].providerConfig.apiVersion: Required value: must be "machine-preservation.extensions.gardener.cloud/v1alpha1"`,
 			`spec.extensions[0].providerConfig.kind: Required value: must be "MachinePreservationConfig"`),
 		Entry("fields", config("workers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMachineMax: 2}}]"),
-			ofPool+`.autoPreserveFailedMachineMax: Invalid value: 2: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
+			ofPool+`.autoPreserveFailedMachineMax: Invalid value: 2: unknown field, valid fields are autoPreserveFailedMax, distribution, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
 		Entry("types", config("machineControllerManager: {autoPreserveFailedMax: two, machinePreserveTimeout: 3d, forceDeletePodsWithVolumes: 1}\nworkers: [worker-a]"),
 			forAll+`.autoPreserveFailedMax: Invalid value: "two": must be a whole number between 0 and 2147483647`,
 			forAll+`.forceDeletePodsWithVolumes: Invalid value: 1: must be true or false`,

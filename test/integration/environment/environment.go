@@ -40,6 +40,7 @@ import (
 	. "github.com/onsi/gomega"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -301,6 +302,7 @@ func newScheme() *runtime.Scheme {
 		vpaautoscalingv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
 		maintenancev1alpha1.AddToScheme,
+		authorizationv1.AddToScheme,
 	} {
 		Expect(add(scheme)).To(Succeed())
 	}

@@ -39,6 +39,10 @@ const (
 	ReasonDrainTimedOut = "DrainTimedOut"
 )
 
+// PlacesLease is the name of the Lease in the control-plane namespace that the places of pools are given away under, where the zones of a
+// pool share them (P20).
+const PlacesLease = "machine-preservation-controller-places"
+
 // Keys of this extension.
 const (
 	annotationPrefix = GroupName + "/"
@@ -49,7 +53,8 @@ const (
 	// AnnotationForbidden on a Machine or a MachineDeployment is "true" if an operator forbids preservation. It ends and forbids every
 	// preservation there (R6).
 	AnnotationForbidden = annotationPrefix + "forbidden"
-	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax.
+	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax, or all of it:
+	// see AnnotationSharedInPool.
 	AnnotationAutoPreserveFailedMax = annotationPrefix + "auto-preserve-failed-max"
 	// AnnotationMachinePreserveTimeout on a MachineDeployment is the effective timeout of its pool: a Go duration.
 	AnnotationMachinePreserveTimeout = annotationPrefix + "machine-preserve-timeout"
@@ -59,6 +64,18 @@ const (
 	// AnnotationPreferNewFailures on a MachineDeployment is "true" where a machine that fails for a reason that no preserved machine has
 	// takes the place of one whose reason another one has too (P15). It is absent otherwise.
 	AnnotationPreferNewFailures = annotationPrefix + "prefer-new-failures"
+	// AnnotationSharedInPool on a MachineDeployment is the name of its pool where all MachineDeployments of that use the same places: then
+	// AnnotationAutoPreserveFailedMax of each is the number of the whole pool (P20). It is absent otherwise.
+	AnnotationSharedInPool = annotationPrefix + "shared-in-pool"
+	// AnnotationGrants on the Lease PlacesLease has the places that were given to machines, and are not written
+	// on them yet, as JSON (P20).
+	AnnotationGrants = annotationPrefix + "grants"
+	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. A place was given
+	// to it and not written on it in time: whoever comes with that too late is refused (P20).
+	AnnotationGrantEnded = annotationPrefix + "grant-ended"
+	// AnnotationMaximum on a MachineDeployment is how many machines the cluster-autoscaler lets it have at most: the number in the status
+	// of the Worker. It is absent where the cluster-autoscaler changes nothing, because the minimum is the same (P2).
+	AnnotationMaximum = annotationPrefix + "maximum"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the extension has set the flag of this name.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
 	// AnnotationMaintenance on a Node has its machine preserved while somebody works on the node: it is the time when that began, in
@@ -95,7 +112,7 @@ var (
 	MachineAnnotations = []string{
 		AnnotationTimeout, AnnotationForbidden, AnnotationExpiryTime, AnnotationPhase, AnnotationCause, AnnotationFailedSince,
 		AnnotationEvidence, AnnotationPreservationRecord, AnnotationPowerCyclePhase, AnnotationPowerCycleAttempt,
-		AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationPowerCycleGrant,
+		AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationPowerCycleGrant, AnnotationGrantEnded,
 	}
 	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationMaintenanceCordon, AnnotationPowerCycle}
 )

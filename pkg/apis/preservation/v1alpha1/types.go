@@ -246,7 +246,7 @@ const FencingOutOfServiceTaint Fencing = "OutOfServiceTaint"
 // drained.
 type MachineControllerManagerSettings struct {
 	// AutoPreserveFailedMax is how many failed machines of a worker pool are auto-preserved at a time. The number is
-	// distributed over the zones of the pool like its minimum and maximum. At most the maximum of the pool, or one less if
+	// distributed over the zones of the pool like its minimum and maximum, unless Distribution is Pool. At most the maximum of the pool, or one less if
 	// system components may run in the pool.
 	// +optional
 	AutoPreserveFailedMax *int32 `json:"autoPreserveFailedMax,omitempty"`
@@ -259,10 +259,26 @@ type MachineControllerManagerSettings struct {
 	// This setting exists neither in the fields of the Shoot itself nor in the defaults of the landscape.
 	// +optional
 	ForceDeletePodsWithVolumes *bool `json:"forceDeletePodsWithVolumes,omitempty"`
-	// PreferNewFailures says that a machine that fails for a reason that no other preserved machine of its zone has is
+	// PreferNewFailures says that a machine that fails for a reason that no other preserved machine of its zone (with distribution Pool: of its pool) has is
 	// preferred to machines that fail for a reason that others already have. If no place is free, it takes the place of an
 	// auto-preserved machine whose reason others have too. Defaults to false. This setting exists neither in the fields of the
 	// Shoot itself nor in the defaults of the landscape.
 	// +optional
 	PreferNewFailures *bool `json:"preferNewFailures,omitempty"`
+	// Distribution says who may use the places of AutoPreserveFailedMax: with Zones, each zone of the pool has its own share of
+	// them, and with Pool, any zone may use any place, and all zones together never more. Defaults to Zones. This setting exists
+	// neither in the fields of the Shoot itself nor in the defaults of the landscape.
+	// +optional
+	Distribution *Distribution `json:"distribution,omitempty"`
 }
+
+// Distribution says who may use the places of a pool.
+// +kubebuilder:validation:Enum=Zones;Pool
+type Distribution string
+
+const (
+	// DistributionZones distributes the places over the zones of the pool.
+	DistributionZones Distribution = "Zones"
+	// DistributionPool lets any zone of the pool use any place.
+	DistributionPool Distribution = "Pool"
+)

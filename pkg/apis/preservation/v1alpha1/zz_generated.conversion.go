@@ -196,6 +196,7 @@ func autoConvert_v1alpha1_MachineControllerManagerSettings_To_preservation_Machi
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
 	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
 	out.PreferNewFailures = (*bool)(unsafe.Pointer(in.PreferNewFailures))
+	out.Distribution = (*preservation.Distribution)(unsafe.Pointer(in.Distribution))
 	return nil
 }
 
@@ -209,6 +210,7 @@ func autoConvert_preservation_MachineControllerManagerSettings_To_v1alpha1_Machi
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
 	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
 	out.PreferNewFailures = (*bool)(unsafe.Pointer(in.PreferNewFailures))
+	out.Distribution = (*Distribution)(unsafe.Pointer(in.Distribution))
 	return nil
 }
 

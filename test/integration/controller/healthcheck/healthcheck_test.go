@@ -168,6 +168,7 @@ var _ = Describe("Conditions of the Extension", func() {
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
 			g.Expect(extension.Status.Conditions).To(ConsistOf(
 				HaveField("Type", BeEquivalentTo("ControlPlaneHealthy")), HaveField("Type", BeEquivalentTo("PreservedMachinesKept")),
+				HaveField("Type", BeEquivalentTo("PoolsCanGrow")),
 			))
 		}).WithTimeout(20 * time.Second).WithPolling(500 * time.Millisecond).Should(Succeed())
 	})
@@ -176,7 +177,7 @@ var _ = Describe("Conditions of the Extension", func() {
 		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"shoot":{"spec":{"hibernation":{"enabled":true}}}}}`))
 		Expect(env.Client.Patch(ctx, cluster, patch)).To(Succeed())
-		for _, condition := range []gardencorev1beta1.ConditionType{"ControlPlaneHealthy", "PreservedMachinesKept"} {
+		for _, condition := range []gardencorev1beta1.ConditionType{"ControlPlaneHealthy", "PreservedMachinesKept", "PoolsCanGrow"} {
 			eventually(condition, "True", Equal("Shoot is hibernated"))
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega/gstruct"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,6 +106,23 @@ var _ = Describe("Extension", func() {
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		eventually(gone)
 		absent(Default)
+	})
+
+	It("P20: should let the container give places away before zones share any", func() {
+		enable()
+		for _, verb := range []string{"create", "get", "update"} {
+			attributes := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: "coordination.k8s.io", Resource: "leases"}
+			if verb != "create" { // names cannot restrict it
+				attributes.Name = "machine-preservation-controller-places"
+			}
+			eventually(func(g Gomega) {
+				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: "system:serviceaccount:" + namespace + ":machine-controller-manager", ResourceAttributes: attributes,
+				}}
+				g.Expect(env.Client.Create(ctx, review)).To(Succeed())
+				g.Expect(review.Status.Allowed).To(BeTrue(), verb)
+			})
+		}
 	})
 
 	It("should stay succeeded, and tell in a condition, when the configuration is not valid any more", func() {

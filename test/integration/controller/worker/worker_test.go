@@ -30,6 +30,7 @@ const (
 	maxKey   = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
 	timeKey  = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
 	forceKey = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
+	sizeKey  = "machine-preservation.extensions.gardener.cloud/maximum"
 )
 
 var _ = Describe("Shares of MachineDeployments", func() {
@@ -182,6 +183,40 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(forced, forced)
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		eventuallyShares(none, none)
+	})
+
+	It("P2: should tell a MachineDeployment what the cluster-autoscaler is told, as soon as Gardener has written it, whatever the provider writes", func() {
+		deployPool(ctx, namespace)
+		enable(settings(3, "24h"))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		sizes := func(minimum, maximum int32) {
+			GinkgoHelper()
+			patch := client.MergeFrom(worker.DeepCopy())
+			worker.Status.MachineDeployments = []extensionsv1alpha1.MachineDeployment{{Name: "md-z1", Minimum: minimum, Maximum: maximum}, {Name: "md-z2", Minimum: 1, Maximum: 1}}
+			Expect(env.Client.Status().Patch(ctx, worker, patch)).To(Succeed())
+		}
+		told := func(maximum string) map[string]string {
+			expected := share("2", "24h0m0s")
+			expected[sizeKey] = maximum
+			return expected
+		}
+
+		sizes(1, 3)
+		eventuallyShares(told("3"), share("1", "24h0m0s"))
+		for range 10 {
+			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
+				deployment.Annotations = nil
+			})
+			Expect(written.Annotations).To(Equal(told("3")))
+		}
+
+		By("Changing it")
+		sizes(1, 5)
+		eventuallyShares(told("5"), share("1", "24h0m0s"))
+
+		By("Having no cluster-autoscaler add machines")
+		sizes(5, 5)
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 	})
 
 	It("should give a MachineDeployment its share when it is created", func() {

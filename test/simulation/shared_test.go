@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"testing"
+	"time"
+
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
+)
+
+// TestKnownShared lets histories happen in which two zones use the same places (P20). The first two machines are those of one zone.
+func TestKnownShared(t *testing.T) {
+	const kept = "not kept > " + rules.FailedPreserved
+	shared := func(share int, events ...Event) History {
+		return History{Replicas: 4, Share: share, Timeout: 4 * time.Hour, Shared: true, Events: events}
+	}
+	runKnown(t, map[string]known{
+		"P20: all places are used in one zone": {shared(2,
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{20 * time.Minute, Break{1, Dead}},
+		), seen{kept: 2}},
+		"P20: machines of both zones fail at the same time": {shared(1,
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{20 * time.Minute, Break{2, Dead}},
+		), seen{kept: 1}},
+		"P20: two sidecars lead when machines of both zones fail": {shared(1,
+			Event{16 * time.Minute, Rival{time.Hour}},
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{20 * time.Minute, Break{2, Dead}},
+		), seen{kept: 1}},
+		"P20: the sidecar is killed when it has granted a place": {shared(1,
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{20*time.Minute + 15*time.Second, Break{2, Dead}},
+			Event{21 * time.Minute, FailWrite{sidecarName, WriteFault{Applied: true, Kill: true}}},
+		), seen{kept: 1}},
+		"P20: a machine waits until one of another zone gives its place back": {shared(1,
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{time.Hour, Ask{2, true, "when-failed", 0}},
+			Event{2 * time.Hour, Break{0, Healthy}},
+			Event{2*time.Hour + 5*time.Minute, Break{3, Dead}},
+		), seen{kept: 2}},
+	})
+}
