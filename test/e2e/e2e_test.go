@@ -240,6 +240,10 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 		RefuseEvictions: func(ctx context.Context, key, value string) (func(context.Context) error, error) {
 			return refuseEvictions(ctx, shootClient, key, value)
 		},
+		LimitStorm: func(ctx context.Context, maxFailing int32, settlingTime time.Duration) (func(context.Context) error, error) {
+			undo := func(ctx context.Context) error { return l.Reconfigure(ctx, nil) }
+			return undo, l.Reconfigure(ctx, map[string]any{"storm": map[string]any{"maxFailing": maxFailing, "settlingTime": settlingTime.String()}})
+		},
 		ShootAway:   l.FreezeShoot,
 		Hosts:       hostsOf(kind, seedClient),
 		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },
