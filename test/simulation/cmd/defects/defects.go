@@ -39,7 +39,7 @@ var defects = []defect{
 	{"P15: what fails for a new reason takes no place", domain + "distribute.go", "			missing++\n", ""},
 	{"P15: what others show as well is all let go of", domain + "distribute.go", "return shown[reasonOf(d)] < 2", "return shown[reasonOf(d)] < 1"},
 	{"P16: a storm takes the places", domain + "decide.go", "case asker == theShare && g.Storm.IsOn() &&", "case asker == theShare && g.Storm.IsOn() && false &&"},
-	{"P16: a storm is over with the outage", "pkg/facts/storm.go", "&& now.Before(t.over)\n\t}\n\tstatus", "&& false\n\t}\n\tstatus"},
+	{"P16: a storm is over with the outage", "pkg/facts/storm.go", "&& now.Before(settled)\n\t}\n\tstatus", "&& false\n\t}\n\tstatus"},
 	{"P16: a storm lasts for ever", "pkg/facts/storm.go", "func (s Storm) IsOn() bool { return s.Failing > s.Limit }", "func (s Storm) IsOn() bool { return s.Failing > 0 && s.Limit > 0 }"},
 	{"P20: grants of places are not counted", "pkg/sidecar/preservation/places.go", "g.Granted = granted.drop(*g, r.Clock.Now())", "granted.drop(*g, r.Clock.Now())"},
 	{"P20: a zone gives places away whatever the others have", domain + "share.go", "		all[i].granted = g.Granted.Has(uid)\n", "		all[i].granted, all[i].apart = false, all[i].elsewhere\n		reserved = 0\n		if all[i].elsewhere {\n			all[i].Target, all[i].Current, all[i].claims = nil, nil, false\n		}\n"},
