@@ -31,6 +31,8 @@ UNIT_TIMEOUT ?= 20m
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
 LONG_TIMEOUT ?= 2h
+# How long tests wait for what must come. Nobody waits so long but on a busy machine.
+export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
