@@ -66,7 +66,7 @@ test-unit: ## Run the tests that need no other process
 	@GOFLAGS=-tags=remove_all_sd go tool -modfile=hack/tools/promtool/go.mod -n promtool >/dev/null # its first build takes minutes
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
-	go test -timeout $(UNIT_TIMEOUT) $$packages
+	go test -timeout $(UNIT_TIMEOUT) ./test/simulation ./pkg/sidecar/preservation $$packages # the longest first
 	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs the kubelet
 	@cd hack/tools/docs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs a Markdown parser
 

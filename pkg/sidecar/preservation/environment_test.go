@@ -17,10 +17,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -68,13 +66,12 @@ func newEnvironment(holder preservation.Holder, objects ...client.Object) *envir
 		}
 	}
 	// The default one takes longer than all the rest.
-	converter := managedfields.NewDeducedTypeConverter()
 	e := &environment{
-		seed: fakeclient.NewClientBuilder().WithScheme(scheme).WithTypeConverters(converter).WithObjects(others...).
+		seed: NewClientBuilder(scheme).WithObjects(others...).
 			WithStatusSubresource(&machinev1alpha1.Machine{}).
 			WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).
 			Build(),
-		shoot:      fakeclient.NewClientBuilder().WithScheme(scheme).WithTypeConverters(converter).WithObjects(nodes...).WithStatusSubresource(&corev1.Node{}).Build(),
+		shoot:      NewClientBuilder(scheme).WithObjects(nodes...).WithStatusSubresource(&corev1.Node{}).Build(),
 		api:        &api{},
 		nodesKnown: true,
 		clock:      testclock.NewFakePassiveClock(Start.Add(time.Hour)),

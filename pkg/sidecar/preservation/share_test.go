@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -55,7 +54,7 @@ func (e *environment) named(ctx context.Context, wanted func(*machinev1alpha1.Ma
 // snapshot copies what the seed has now, as a cache does that is late.
 func (e *environment) snapshot(ctx context.Context) client.Client {
 	GinkgoHelper()
-	builder := fakeclient.NewClientBuilder().WithScheme(e.seed.Scheme()).WithStatusSubresource(&machinev1alpha1.Machine{})
+	builder := NewClientBuilder(e.seed.Scheme()).WithStatusSubresource(&machinev1alpha1.Machine{})
 	for _, list := range []client.ObjectList{&machinev1alpha1.MachineDeploymentList{}, &machinev1alpha1.MachineSetList{}, &machinev1alpha1.MachineList{}} {
 		Expect(e.seed.List(ctx, list)).To(Succeed())
 		builder.WithLists(list)
@@ -68,7 +67,7 @@ func (e *environment) snapshotNodes(ctx context.Context) client.Client {
 	GinkgoHelper()
 	nodes := &corev1.NodeList{}
 	Expect(e.shoot.List(ctx, nodes)).To(Succeed())
-	return fakeclient.NewClientBuilder().WithScheme(e.shoot.Scheme()).WithLists(nodes).Build()
+	return NewClientBuilder(e.shoot.Scheme()).WithLists(nodes).Build()
 }
 
 var _ = Describe("Share", func() {

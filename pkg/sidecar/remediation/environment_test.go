@@ -23,10 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
@@ -116,7 +114,7 @@ func newEnvironment(names ...string) *environment {
 		})
 		objects = append(objects, builder.Machine(name, builder.Of(set), builder.Annotation("metal3.io/BareMetalHost", "hosts/"+name)), node, newHost(name))
 	}
-	e.c = fakeclient.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(objects...).
+	e.c = builder.NewClientBuilder(scheme).WithObjects(objects...).
 		WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).
 		Build()
