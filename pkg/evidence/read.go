@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
@@ -89,6 +90,14 @@ func ReadController(ctx context.Context, seed client.Reader, s *observed.Snapsho
 		s.Seed.Controller = controllerOf(deployment)
 	}
 	return err
+}
+
+// ReadMachineHours fills in the account of machine-hours, after ReadMachines. Where there is none, they are not counted.
+func ReadMachineHours(ctx context.Context, seed client.Reader, s *observed.Snapshot) error {
+	account := &corev1.ConfigMap{}
+	err := seed.Get(ctx, client.ObjectKey{Namespace: s.Seed.Namespace, Name: hours.ConfigMapName}, account)
+	s.Seed.MachineHours = account.Data[hours.Key]
+	return client.IgnoreNotFound(err)
 }
 
 func readMCM(ctx context.Context, seed client.Reader, namespace string) (*appsv1.Deployment, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -67,7 +68,7 @@ func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, 
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range known.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatOtherMachines, observed.WhatMachines, observed.WhatNodeEvents, observed.WhatMachineEvents, observed.WhatMaintenances, observed.WhatController) {
+	for _, missing := range known.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatOtherMachines, observed.WhatMachines, observed.WhatNodeEvents, observed.WhatMachineEvents, observed.WhatMaintenances, observed.WhatController, observed.WhatMachineHours) {
 		switch {
 		case missing.Thing == observed.WhatShoot:
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
@@ -97,7 +98,9 @@ type explanation struct {
 	world    world
 	// deployment is that of the machine.
 	deployment *machinev1alpha1.MachineDeployment
-	sentences  []Sentence
+	// hours is the account of the shoot's machine-hours; nil if they are not counted, or not known.
+	hours     *hours.Account
+	sentences []Sentence
 }
 
 func (e *explanation) say(topic Topic, rule preservation.Rule, format string, args ...any) {
@@ -138,6 +141,11 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "Some arguments of the preservation controller: their defaults are assumed, because %s.", printable(err.Error()))
 	}
 	group := settings.group.Of(e.deployment)
+	if account, err := hours.Decode(seed.MachineHours); err == nil && settings.maxHours > 0 {
+		account.Max = settings.maxHours
+		e.hours = new(account.At(e.world.now))
+		group.Hours = &preservation.Hours{SpentAt: e.hours.Spent(e.world.now), Until: e.hours.End()}
+	}
 	// If other machines are not known, it is not known how many places are free: then the share is taken as unknown.
 	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
 		group.Share, e.world.placeUnknown = nil, true
@@ -236,6 +244,7 @@ func (e *explanation) explainMachine() {
 		e.say(Why, preservation.RuleStorm, "There is a storm now: %d of the %d machines of the shoot fail at the same time, and operators allow %d. Until fewer fail, no machine is preserved without a request, and none is power-cycled automatically.", s.Failing, s.Machines, s.Limit)
 	}
 	e.maximum(d)
+	e.machineHours(d)
 	if e.node != nil {
 		timeouts := e.world.group.Timeouts.For(d.Machine)
 		e.nodeShows(d, &timeouts.Drain)
@@ -344,7 +353,15 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 
 // until says until when a machine is preserved, and what happens then.
 func (e *explanation) until(d preservation.Decision) {
-	e.untilThen(d.Target.Expiry())
+	expiry := d.Target.Expiry()
+	if h := e.world.group.Hours; h != nil && h.SpentAt.After(e.world.now) && h.SpentAt.Before(expiry) {
+		then := e.world.settled()
+		then.now = h.SpentAt
+		if then.decide().Target == nil {
+			expiry = h.SpentAt
+		}
+	}
+	e.untilThen(expiry)
 	var ends []string
 	for _, claim := range d.Target.Claims {
 		if !claim.Tentative {
@@ -408,6 +425,24 @@ func (e *explanation) maximum(d preservation.Decision) {
 	}
 	if failed := e.world.group.FailedAtMaximum(); failed > 0 {
 		e.say(Why, preservation.RuleMaximum, "%s.", preservation.AtMaximum(e.deployment, failed))
+	}
+}
+
+// machineHours says how many machine-hours are used, if people or the share preserve the machine, or would.
+func (e *explanation) machineHours(d preservation.Decision) {
+	_, counted := preservation.Counted(d.Machine)
+	if e.hours == nil || counted.IsZero() && d.Why.Rule != preservation.RuleMaxHours {
+		return
+	}
+	now := e.world.now
+	e.say(Why, preservation.RuleHours, "Machines of the shoot have been preserved for %.1f of the %d machine-hours that operators allow in %s (UTC).",
+		(time.Duration(e.hours.Used(now)) * time.Second).Hours(), e.hours.Max, e.hours.Month)
+	switch at := e.hours.Spent(now); {
+	case at.IsZero():
+	case at.After(now):
+		e.say(Until, preservation.RuleMaxHours, "If nothing changes, the machine-hours of the month are used up at %s. Then preserved machines are released, unless a maintenance or a power cycle preserves them or operators edited their expiry.", e.at(at))
+	default:
+		e.say(Until, preservation.RuleMaxHours, "The machine-hours of the month were used up at %s. Requests and auto-preservation preserve machines again from %s on.", e.at(at), e.at(e.hours.End()))
 	}
 }
 

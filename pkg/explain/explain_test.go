@@ -22,6 +22,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -115,6 +116,15 @@ func (s situation) snapshot(holder string) *observed.Snapshot {
 	return snapshot
 }
 
+// hoursOf are those of an account, nil if there is none.
+func hoursOf(encoded string) *preservation.Hours {
+	account, err := hours.Decode(encoded)
+	if err != nil {
+		return nil
+	}
+	return &preservation.Hours{SpentAt: account.Spent(now), Until: account.End()}
+}
+
 // decide is what the domain decides on machine m.
 func (s situation) decide(holder preservation.Holder) preservation.Decision {
 	snapshot := s.snapshot("")
@@ -126,6 +136,7 @@ func (s situation) decide(holder preservation.Holder) preservation.Decision {
 		NodeConditions: facts.DefaultNodeConditions,
 		Maintenance:    preservation.MaintenanceOptions{Enabled: slices.Contains(s.args, "--node-maintenance"), MaxHoldTime: v1alpha1.DefaultMaxHoldTime},
 		Remediation:    preservation.RemediationOptions{Enabled: slices.Contains(s.args, "--power-cycle")},
+		Hours:          hoursOf(snapshot.Seed.MachineHours),
 	}.Of(&snapshot.Seed.MachineDeployments[0])
 	group.Rollout = rollout
 	for _, m := range machines {
@@ -162,6 +173,19 @@ var (
 var situations = map[string]situation{
 	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
 		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " because the machine failed (cause auto)"}},
+	"machine-hours": {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("now", "Preserved", "", expiry)},
+		args: []string{"--max-machine-hours=1000"}, change: func(s *observed.Snapshot) {
+			account := hours.New(now.Add(-72*time.Hour)).Advance("pool-z1", "pool", []hours.Seen{{UID: "machine-m", Since: now.Add(-60 * time.Hour), Until: expiry}}, now.Add(-time.Hour))
+			account.Max = 1000
+			s.Seed.MachineHours = account.Encode()
+		}},
+	"machine-hours-used-up": {node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")},
+		args: []string{"--max-machine-hours=10"}, change: func(s *observed.Snapshot) {
+			account := hours.New(now.Add(-11*time.Hour)).Advance("other", "pool", []hours.Seen{{UID: "gone", Since: now.Add(-11 * time.Hour), Until: now}}, now.Add(-time.Hour))
+			account.Max, account.SpentAt = 10, now.Add(-time.Hour)
+			s.Seed.MachineHours = account.Encode()
+		},
+		told: told{"MachineHoursUsed", "Preserve", "Machines of the shoot have been preserved for all 10 machine-hours that operators allow in 2026-03 (UTC)"}},
 	"at-maximum": {machine: held("auto"), node: heldNode("Drained", "Preserved node drained successfully. "), other: held("when-failed"),
 		deployment: []DeploymentOption{DeploymentAnnotation(v1alpha1.AnnotationMaximum, "3")},
 		told: told{"PoolAtMaximum", "Preserve", "The pool is at its maximum of 3 machines in its zone because 2 failed machines are preserved. " +
@@ -224,7 +248,7 @@ var onlySeed = regexp.MustCompile("^(" + strings.Join([]string{
 	"If it fails at .*, it has a place, and .*", "It is preserved until .* for now. From then on, it is .*",
 	".* is ignored because it is not valid. A valid value is a duration( from 10s to 336h)?, for example 36h.",
 	"(The drain began at .* )?Pods that are left (at|after) .* are deleted by force.*", "Its preservation changes now because the machine is about to fail.",
-	"(Event at .*: )?The pool is at its maximum of .*",
+	"(Event at .*: )?The pool is at its maximum of .*", "(Event at .*: )?Machines of the shoot have been preserved for .*", "The machine-hours of the month were used up at .*",
 }, "|") + ")$")
 
 var _ = Describe("Explain", func() {
@@ -273,6 +297,18 @@ var _ = Describe("Explain", func() {
 			})
 		}
 
+		if name == "machine-hours" {
+			It("P18: should say that a machine is released when the machine-hours are used up", func() {
+				s.args = []string{"--max-machine-hours=60"}
+				sentences, err := Explain(s.snapshot("health-timer"), "m", now)
+				Expect(err).NotTo(HaveOccurred())
+				spentAt := now.Add(24 * time.Hour).Format(time.RFC3339)
+				Expect(Text(sentences)).To(And(
+					ContainSubstring("It is preserved until "+spentAt+" (in 24h). Then it is released, and an ordinary machine again, because "+preservation.WhyHoursUsedUp.Text+". [P18]"),
+					ContainSubstring("If nothing changes, the machine-hours of the month are used up at "+spentAt),
+				))
+			})
+		}
 		if s.noNode {
 			continue
 		}

@@ -401,6 +401,7 @@ var keepNext = map[string]string{
 	preservation.WhyUpdating.ID:       "No failed machine is preserved while its pool is being updated. Failed machines are preserved again after the update.",
 	preservation.WhyForbidden.ID:      "Operators forbid preserving it: ask them why.",
 	preservation.WhyKeptForTooLong.ID: "No machine is preserved for longer than operators allow. Gather evidence of the next one while it is preserved.",
+	preservation.WhyHoursUsedUp.ID:    "Machines of the shoot were preserved for as many machine-hours in that month as operators allow. Release machines that you do not need any more early, or ask operators for more.",
 	preservation.WhyFailedTooEarly.ID: "It failed before it could be preserved. Tell your operators if this happens again.",
 }
 

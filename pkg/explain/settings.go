@@ -24,6 +24,8 @@ type settings struct {
 	group preservation.Group
 	// storm says when too many machines of the shoot fail at the same time.
 	storm facts.StormLimits
+	// maxHours is how many machine-hours of a month operators allow, 0 for any number.
+	maxHours int32
 	// strategies are those of the drain of an update; nil if nothing helps it.
 	strategies *drain.Strategies
 }
@@ -42,6 +44,7 @@ func (f *flags) addTo(fs *pflag.FlagSet) {
 	g, strategies := &f.group, &f.controlled
 	fs.StringVar(&f.holder, "holder", "", "")
 	fs.DurationVar(&g.MaxTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "")
+	fs.Int32Var(&f.maxHours, "max-machine-hours", 0, "")
 	fs.DurationVar(&g.Timeouts.Health, "machine-health-timeout", facts.DefaultTimeouts.Health, "")
 	fs.DurationVar(&g.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "")
 	fs.DurationVar(&g.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "")
@@ -58,6 +61,12 @@ func (f *flags) addTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&strategies.ExpectedDrainTime, "expected-drain-time", 8*time.Minute, "")
 	fs.DurationVar(&strategies.PDBForceDrainTimeout, "pdb-force-drain-timeout", time.Hour, "")
 	fs.StringArrayVar(&f.patterns, "drain-ignored-namespace-pattern", nil, "")
+}
+
+// CountsHours says that a preservation controller counts machine-hours (P17).
+func CountsHours(controller *observed.Controller) bool {
+	settings, _ := settingsOf(controller)
+	return controller != nil && settings.maxHours > 0
 }
 
 // settingsOf returns what the arguments of a preservation controller say, and its defaults where they say nothing. Of one that is

@@ -110,30 +110,30 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	return found
 }
 
-// told says what the last Event of the preservation controller said, and without the machine, what the last one said of the maximum of
-// its pool while it is preserved.
+// told says what the last Event of the preservation controller said of the machine, and without the seed, what the last ones said of
+// the maximum of its pool while it takes no pods, and of machine-hours.
 func (e *explanation) told(machine *machinev1alpha1.Machine) {
 	events := e.events(machine)
-	of := func(maximum bool) *eventsv1.Event {
-		for i := range slices.Backward(events) {
-			if (events[i].Reason == preservation.EventPoolAtMaximum) == maximum {
-				return &events[i]
+	last := func(is func(reason string) bool) {
+		for _, event := range slices.Backward(events) {
+			if is(event.Reason) {
+				e.tell(&event)
+				return
 			}
 		}
-		return nil
 	}
-	e.tell(of(false))
-	if machine == nil && e.node != nil {
-		if _, tainted := preservation.TaintedSince(e.node); tainted {
-			e.tell(of(true))
-		}
+	others := []string{preservation.EventPoolAtMaximum, preservation.EventMachineHours}
+	last(func(reason string) bool { return !slices.Contains(others, reason) })
+	if machine != nil || e.node == nil {
+		return
 	}
+	if _, tainted := preservation.TaintedSince(e.node); tainted {
+		last(func(reason string) bool { return reason == preservation.EventPoolAtMaximum })
+	}
+	last(func(reason string) bool { return reason == preservation.EventMachineHours })
 }
 
 func (e *explanation) tell(last *eventsv1.Event) {
-	if last == nil {
-		return
-	}
 	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "Event at %s: %s.", e.at(observed.LastSeen(last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 

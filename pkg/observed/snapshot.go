@@ -41,6 +41,7 @@ const (
 	WhatPods          Thing = "Pods"
 	WhatBudgets       Thing = "PodDisruptionBudgets"
 	WhatHost          Thing = "Host"
+	WhatMachineHours  Thing = "MachineHours"
 )
 
 var texts = map[Thing]string{
@@ -57,6 +58,7 @@ var texts = map[Thing]string{
 	WhatPods:          "pods of the node",
 	WhatBudgets:       "PodDisruptionBudgets of the pods",
 	WhatHost:          "host of the machine",
+	WhatMachineHours:  "account of machine-hours",
 }
 
 // Text returns the thing in words.
@@ -96,6 +98,8 @@ type Seed struct {
 	Hosts []unstructured.Unstructured
 	// Controller is how the preservation controller runs; nil if that is not known.
 	Controller *Controller
+	// MachineHours is the account of machine-hours, empty if there is none, or if it is not known. Bundles do not have it.
+	MachineHours string
 }
 
 // Controller is how the preservation controller runs.

@@ -106,5 +106,8 @@ func readSeed(ctx context.Context, from evidence.Sources, s *observed.Snapshot) 
 		return err
 	}
 	s.Note(observed.WhatController, evidence.ReadController(ctx, from.Seed, s))
+	if explain.CountsHours(s.Seed.Controller) {
+		s.Note(observed.WhatMachineHours, evidence.ReadMachineHours(ctx, from.Seed, s))
+	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -36,6 +39,8 @@ type overview struct {
 	Machines []kept `json:"machines"`
 	// Places are the places of the pools.
 	Places []places `json:"places"`
+	// MachineHours are those of the month, nil if they are not counted, or not known.
+	MachineHours *machineHours `json:"machineHours,omitempty"`
 	// Missing is what could not be read.
 	Missing []observed.Missing `json:"missing,omitempty"`
 
@@ -84,6 +89,50 @@ type places struct {
 	AtMaximum string `json:"atMaximum,omitempty"`
 }
 
+// machineHours are the machine-hours for which requests and the share have preserved machines in a month, and how many operators allow.
+type machineHours struct {
+	Month string             `json:"month"`
+	Used  float64            `json:"used"`
+	Max   int32              `json:"max"`
+	Pools map[string]float64 `json:"pools"`
+	// SpentAt is when they are used up if nothing changes, Until when the month is over.
+	SpentAt *metav1.Time `json:"spentAt,omitempty"`
+	Until   metav1.Time  `json:"until"`
+}
+
+// hoursOf returns what an account says at a time; nil if it cannot be read, or if nobody has kept it in this month.
+func hoursOf(account string, now time.Time) *machineHours {
+	a, err := hours.Decode(account)
+	if err != nil || !now.Before(a.End()) {
+		return nil
+	}
+	inHours := func(seconds int64) float64 { return math.Round(float64(seconds)/360) / 10 }
+	h := &machineHours{Month: a.Month, Used: inHours(a.Used(now)), Max: a.Max, Pools: map[string]float64{}, SpentAt: timeOrNil(a.Spent(now)), Until: metav1.NewTime(a.End())}
+	for pool, used := range a.UsedByPool(now) {
+		h.Pools[pool] = inHours(used)
+	}
+	return h
+}
+
+// text returns the hours as people read them.
+func (h *machineHours) text(now time.Time) string {
+	pools := make([]string, 0, len(h.Pools))
+	for _, pool := range slices.Sorted(maps.Keys(h.Pools)) {
+		pools = append(pools, fmt.Sprintf("%s %.1f", brief.Printable(pool), h.Pools[pool]))
+	}
+	text := fmt.Sprintf("Machine-hours in %s (UTC): %.1f of %d", h.Month, h.Used, h.Max)
+	if len(pools) > 0 {
+		text += " (" + strings.Join(pools, ", ") + ")"
+	}
+	switch {
+	case h.SpentAt == nil:
+		return text + "."
+	case h.SpentAt.After(now):
+		return text + ". If nothing changes, all are used at " + stamp(h.SpentAt.Time) + "."
+	}
+	return text + ". All are used: requests and auto-preservation preserve machines again from " + stamp(h.Until.Time) + " on."
+}
+
 // Who requested the preservation of a machine.
 const (
 	askedOnNode    = "shoot user"
@@ -95,7 +144,7 @@ const (
 // overviewOf returns what is known about preserved machines.
 func overviewOf(s *observed.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
-		Missing: s.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatMachines, observed.WhatOtherMachines, observed.WhatMaintenances)}
+		Missing: s.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatMachines, observed.WhatOtherMachines, observed.WhatMaintenances, observed.WhatMachineHours)}
 	requestors := requestorsOf(s)
 	nodes := nodesOf(s)
 	if s.Seed == nil {
@@ -129,6 +178,9 @@ func overviewOf(s *observed.Snapshot) overview {
 	o.Places = slices.DeleteFunc(o.Places, func(p places) bool {
 		return p.AllZones && p.AtMaximum == "" && p.Used == 0 && (p.Share == nil || *p.Share == 0)
 	})
+	if s.Seed != nil {
+		o.MachineHours = hoursOf(s.Seed.MachineHours, s.Time)
+	}
 	slices.SortFunc(o.Machines, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
 	})
@@ -365,6 +417,9 @@ func (o *Options) text(v *overview, wide bool) string {
 			fmt.Fprintf(&b, "\n%s.\n", brief.Printable(p.AtMaximum))
 		}
 	}
+	if v.MachineHours != nil {
+		b.WriteString("\n" + v.MachineHours.text(v.Time.Time) + "\n")
+	}
 	if !v.hasSeed {
 		b.WriteString("\nOnly the seed knows how many places there are, how many are free, and which machines without a node are preserved. Operators see it with --seed-namespace.\n")
 	}
@@ -509,8 +564,17 @@ You need the right to list nodes, and node maintenances if the shoot has them.`,
 	return cmd
 }
 
+// readListed reads what list shows.
+func readListed(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
+	s, err := evidence.ReadAll(ctx, from)
+	if err == nil && s.Seed != nil && from.Seed != nil {
+		s.Note(observed.WhatMachineHours, evidence.ReadMachineHours(ctx, from.Seed, s))
+	}
+	return s, err
+}
+
 func (o *Options) list(ctx context.Context, l *listFlags) error {
-	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *observed.Snapshot) error {
+	return o.look(ctx, l.from, "", readListed, func(s *observed.Snapshot) error {
 		if err := allExist(s, l.names); err != nil {
 			return missesIn(l.from, err)
 		}

@@ -25,6 +25,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -162,6 +163,23 @@ var _ = Describe("list", func() {
 		Expect(p.out.String()).To(ContainSubstring(`"atMaximum": "Pool a is at its maximum of 3 machines in zone z1 because 2 failed machines are preserved.`))
 	})
 
+	DescribeTable("P17: should tell operators how many machine-hours are used", func(used, maximum int, text, spent string) {
+		account := hours.New(now.Add(-time.Hour))
+		account.Max, account.Pools = int32(maximum), map[string]int64{"b": 3600, "a": int64(used-1) * 3600}
+		account = account.Advance("d", "a", []hours.Seen{{UID: "m", Since: now.Add(-time.Hour), Until: now.Add(48 * time.Hour)}}, now)
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "machine-preservation-hours"}, Data: map[string]string{"account": account.Encode()}}
+		p := newPerson(shootObjects(), append(seedObjects(), stored))
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(HaveSuffix("\n" + text + "\n"))
+		p.out.Reset()
+		Expect(p.runs("list -o json")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring(`"machineHours": {`), ContainSubstring(spent)))
+	},
+		Entry("while there are enough", 11, 1000, "Machine-hours in 2026-03 (UTC): 12.0 of 1000 (a 11.0, b 1.0).", `"max": 1000`),
+		Entry("while there are some", 11, 20, "Machine-hours in 2026-03 (UTC): 12.0 of 20 (a 11.0, b 1.0). If nothing changes, all are used at "+stamp(now.Add(8*time.Hour))+".", `"spentAt": `),
+		Entry("when there are none", 11, 12, "Machine-hours in 2026-03 (UTC): 12.0 of 12 (a 11.0, b 1.0). All are used: requests and auto-preservation preserve machines again from 2026-04-01T00:00:00Z on.", `"until": "2026-04-01T00:00:00Z"`),
+	)
+
 	It("should tell the reason and the phase that explain tells", func() {
 		for name, options := range map[string][]NodeOption{
 			"maintenance": {preservedNode("maintenance", "Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
@@ -235,13 +253,13 @@ var _ = Describe("list", func() {
 		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is preserved because firmware works on it")))
 	})
 
-	It("should take two calls to the shoot and two to the seed", func() {
+	It("should take two calls to the shoot and three to the seed", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("list")).To(Succeed())
 		Expect(p.calls).To(ConsistOf("list *v1.NodeList", "list *v1alpha1.NodeMaintenanceList"))
 		p = newPerson(shootObjects(), seedObjects())
 		Expect(p.runs("list")).To(Succeed())
-		Expect(p.calls).To(HaveLen(4))
+		Expect(p.calls).To(HaveLen(5))
 	})
 
 	It("should say that there is nothing", func() {

@@ -45,6 +45,8 @@ type Group struct {
 	// anew once the machine has been healthy, kept by nobody and without a request now, for its health timeout. Maintenances and
 	// power cycles have bounds of their own (P13).
 	MaxTimeout time.Duration
+	// Hours is what is left of the machine-hours of the month (P18). Nil: they are not limited.
+	Hours *Hours
 	// Disabled says that the shoot is to do without this extension: all preservations end (P10).
 	Disabled bool
 	// Timeouts are the defaults of the machines' timeouts.
@@ -87,6 +89,8 @@ const (
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"
 	RuleMaxTimeout    Rule = "P13"
+	RuleHours         Rule = "P17"
+	RuleMaxHours      Rule = "P18"
 	// RuleMaintenance is the begin of a maintenance, RuleMaintenanceOver its end, which nobody is told of.
 	RuleMaintenance     Rule = "M12"
 	RuleMaintenanceOver Rule = "M13"
@@ -154,6 +158,8 @@ type Decision struct {
 	notes Notes
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
+	// hoursSpent says that the machine-hours of the month are used up, which is the limit then (P18).
+	hoursSpent bool
 	// kept is from when until when people and the share have preserved the machine, maintained the same of maintenances.
 	kept, maintained Span
 	// spentUntil is the time in AnnotationRemediation if the claim that was made of it has ended before: it begins no other. Else zero.
@@ -218,6 +224,7 @@ func Decide(g Group, now time.Time) []Decision {
 			d.settleSpans(g, now)
 		}
 		d.lookAt(d.storm.Next)
+		d.settleWritten(g)
 		if d.nodeGoes = !g.Disabled && d.leavesNode(now); d.nodeGoes && d.Current == nil {
 			d.lookAt(d.notes.Spent.Released.Add(nodePatience))
 		}
@@ -278,6 +285,7 @@ func decide(g Group, m facts.Member, now time.Time) Decision {
 	d.settleGate(g)
 	d.outwait(g, now)
 	d.awaitMaintenance(g, now)
+	d.awaitHours(g, now)
 	if d.Target != nil {
 		g.Holder.cooperate(&d, g, now)
 		for _, claim := range d.Target.Claims {
@@ -301,8 +309,12 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.Why = WhyNoReplicas
 	case g.Forbids(d.Machine): // R6
 		d.refuse(g, WhyForbidden)
-	case !now.Before(d.limit) && asker == nil: // P13
-		d.refuse(g, WhyKeptForTooLong)
+	case !now.Before(d.limit) && asker == nil: // P13, P18
+		_, why := d.overLimit()
+		d.refuse(g, why)
+		if d.hoursSpent && d.Verdict == Untold && !d.near {
+			d.refuseMaintenance(g, now)
+		}
 	case d.near && d.rolling: // P3
 		d.refuseRequest(WhyUpdating)
 		d.forfeit(WhyUpdating)

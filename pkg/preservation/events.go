@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// EventAction is the action of the Events about requests and timeouts that are not valid (R3, R5), and about a pool at its maximum (P2):
-// they tell of no decision. The action
+// EventAction is the action of the Events about requests and timeouts that are not valid (R3, R5), and about a pool at its maximum (P2), and about
+// machine-hours (P18): they tell of no decision. The action
 // of all other Events is the ID of the reason.
 const EventAction = "Preserve"
 
@@ -42,6 +42,8 @@ const (
 	EventInvalidTimeout = "InvalidPreserveTimeout"
 	// EventPoolAtMaximum says that preserved machines keep their pool at its maximum (P2).
 	EventPoolAtMaximum = "PoolAtMaximum"
+	// EventMachineHours says that the machine-hours of the month are used up, or nearly (P18).
+	EventMachineHours = "MachineHoursUsed"
 )
 
 // Event returns the reason and the note of the Event that tells people of the decision; empty if no Event does. The Event's action is
@@ -89,7 +91,7 @@ func (d *Decision) GoesOn() bool {
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
 func IsEvent(reason string) bool {
-	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventUnvalidated, EventValidated, EventNotValidated, EventValidationWaived, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout, EventPoolAtMaximum}, reason)
+	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventUnvalidated, EventValidated, EventNotValidated, EventValidationWaived, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout, EventPoolAtMaximum, EventMachineHours}, reason)
 }
 
 // RuleTold returns the rule that an Event with this reason and action tells of. It is empty for an Event of another version, and where
@@ -104,6 +106,8 @@ func RuleTold(event, action string) Rule {
 		return "P14"
 	case EventPoolAtMaximum:
 		return RuleMaximum
+	case EventMachineHours:
+		return RuleMaxHours
 	case EventFailed:
 		return RuleFail
 	}

@@ -85,6 +85,8 @@ var _ = Describe("The Event of a decision", func() {
 		Entry("R3: an invalid request", EventInvalidRequest, EventAction, Rule("R3")),
 		Entry("R5: an invalid timeout", EventInvalidTimeout, EventAction, Rule("R5")),
 		Entry("P2: a pool at its maximum", EventPoolAtMaximum, EventAction, RuleMaximum),
+		Entry("P18: machine-hours", EventMachineHours, EventAction, RuleMaxHours),
+		Entry("P18: an end because of them", EventReleased, WhyHoursUsedUp.ID, RuleMaxHours),
 		Entry("of an older version", EventPreserved, "Preserve", Rule("")),
 		Entry("of another version", EventReleased, "InQuarantine", Rule("")),
 	)

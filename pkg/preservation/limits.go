@@ -60,6 +60,17 @@ func (d *Decision) readSpans(g Group, now time.Time) {
 		since = now.Truncate(time.Second)
 	}
 	d.limit = since.Add(g.MaxTimeout).Truncate(time.Second)
+	if g.Hours.areSpent(now) && g.Hours.SpentAt.Before(d.limit) {
+		d.limit, d.hoursSpent = g.Hours.SpentAt.Truncate(time.Second), true
+	}
+}
+
+// overLimit returns the rule and the reason of the limit.
+func (d *Decision) overLimit() (Rule, reason.Reason) {
+	if d.hoursSpent {
+		return RuleMaxHours, WhyHoursUsedUp
+	}
+	return RuleMaxTimeout, WhyKeptForTooLong
 }
 
 // settleSpans makes the spans what the decision makes of them, and looks again when what was used up comes back. A request
@@ -74,7 +85,7 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 	if target != nil && target.Provisional {
 		target = nil // nobody is to know that there was something (H4)
 	} else {
-		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest
+		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest && !d.hoursSpent // it waits for the next month
 		d.kept = d.kept.settle(target != nil || asked, now)
 	}
 	if target != nil && !target.hasOnly(Claim.ownBound) {

@@ -34,6 +34,8 @@ type Notes struct {
 	RemediatedUntil time.Time `json:"remediatedUntil,omitzero"`
 	// ValidatingSince is that of the Record.
 	ValidatingSince time.Time `json:"validatingSince,omitzero"`
+	// Written is that of the Record.
+	Written time.Time `json:"written,omitzero"`
 	// ExpiryInStatus is the UID of the Machine once the expiry was written into its status. What is there before is what
 	// machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine that is restored after a migration of
 	// the control plane has a new UID and an empty status.

@@ -31,6 +31,9 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		if !a.ownBound && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
+		if !a.ownBound {
+			claim.Expiry = d.cutByHours(claim.Expiry)
+		}
 	}
 	renewed := d.renewRemediation(g, now)
 	outliving := first(func(a *asker) bool { return a.outlives != nil && a.outlives(d, g, now) })
@@ -42,8 +45,8 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()) && !d.Target.hasOnly(Claim.outlives):
 		d.spend(g, now)
-		if d.ConsumeRequest && !now.Before(d.limit) {
-			d.end(RuleMaxTimeout, WhyKeptForTooLong)
+		if rule, why := d.overLimit(); !now.Before(d.limit) && (d.ConsumeRequest || d.hoursSpent && now.Before(d.Current.Expiry())) {
+			d.end(rule, why)
 		} else {
 			d.release(d.whyOver(g, now))
 		}

@@ -49,6 +49,7 @@ var (
 	// Why it is preserved no longer, or is not preserved.
 	WhyForbidden            = reasons.Add("Forbidden", RuleForbidden, "operators forbid preserving it with annotation "+v1alpha1.AnnotationForbidden)
 	WhyKeptForTooLong       = reasons.Add("KeptForTooLong", RuleMaxTimeout, "it has been preserved for as long as operators allow")
+	WhyHoursUsedUp          = reasons.Add("HoursUsedUp", RuleMaxHours, "machines of the shoot have been preserved for as many machine-hours this month as operators allow")
 	WhyComponentsNotReady   = reasons.Add("ComponentsNotReady", "H2", "its node exists, but the critical components on it are not ready")
 	WhyMaintenanceExhausted = reasons.Add("MaintenanceExhausted", RuleMaintenance, "its node has been under maintenance for as long as nodeMaintenance.maxHoldTime allows")
 

@@ -73,6 +73,9 @@ type Record struct {
 	// ValidatingSince is when the machine came back that has yet to be validated (V1), also while a maintenance or a power cycle puts that off.
 	// Zero if it has not.
 	ValidatingSince time.Time
+	// Written is the expiry as it was written, where machine-hours are limited: another one is an operator's edit (P6, P18). Zero
+	// otherwise.
+	Written time.Time
 }
 
 // Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
@@ -209,6 +212,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		FailsAt:     notes.FailsAt,
 		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
 		Share:       notes.Share,
+		Written:     notes.Written,
 	}
 	if record.maintained() {
 		record.MaintenanceOver = notes.MaintenanceOver
@@ -269,11 +273,11 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 
 // note notes what nobody but this package reads of a record, nil for none. RemediatedUntil outlives it.
 func (n *Notes) note(r *Record) {
-	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver, n.ValidatingSince = nil, time.Time{}, 0, time.Time{}, time.Time{}
+	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver, n.ValidatingSince, n.Written = nil, time.Time{}, 0, time.Time{}, time.Time{}, time.Time{}
 	if r == nil {
 		return
 	}
-	n.FailsAt, n.RemediatedUntil = r.FailsAt.UTC(), time.Time{}
+	n.FailsAt, n.RemediatedUntil, n.Written = r.FailsAt.UTC(), time.Time{}, r.Written.UTC()
 	if len(r.Claims) > 1 { // a single claim is all in the annotations
 		for _, claim := range r.Claims {
 			claim.Expiry = claim.Expiry.UTC()

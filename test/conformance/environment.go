@@ -120,6 +120,9 @@ type Environment struct {
 	// LimitStorm sets how many machines of the shoot may fail at the same time, and for how long they count when they are back, in the
 	// component configuration, until the returned function is called. It is optional.
 	LimitStorm func(ctx context.Context, maxFailing int32, settlingTime time.Duration) (undo func(ctx context.Context) error, err error)
+	// LimitMachineHours sets how many machine-hours of a month requests and auto-preservation may use, in the component configuration; 0
+	// for any number. It is optional.
+	LimitMachineHours func(ctx context.Context, hours int32) error
 	// Hosts are what the machines run on, which are to be in the component configuration, with all that it allows. They are
 	// optional, and need Inject.
 	Hosts *Hosts
@@ -154,6 +157,13 @@ func needsShootAway(e *Environment) string {
 
 func needsStormLimits(e *Environment) string {
 	if e.LimitStorm == nil || e.Inject == nil || e.InjectNext == nil {
+		return "the component configuration cannot be changed through the APIs of a seed and a shoot alone"
+	}
+	return ""
+}
+
+func needsMachineHours(e *Environment) string {
+	if e.LimitMachineHours == nil || e.KillSidecar == nil {
 		return "the component configuration cannot be changed through the APIs of a seed and a shoot alone"
 	}
 	return ""

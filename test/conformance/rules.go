@@ -47,6 +47,8 @@ func Rules() []Rule {
 		{"P14", "What is written in the shoot is untrusted input: of a Node's text, only valid requests get into objects of the seed."},
 		{"P15", "Where a pool prefers new failures, a machine that fails for a reason that no preserved machine shows gets a place first. If no place is free, it gets the place of an auto-preserved machine: the one that failed last of those that show the same reason."},
 		{"P16", "While more machines of the shoot fail at the same time than operators allow, and for a settling time afterwards, no machine is auto-preserved anew. After that, machines that are still failed get the free places."},
+		{"P17", "Where operators limit machine-hours, the time for which requests and auto-preservation preserve machines is counted by pool and calendar month in UTC. No time is counted twice. Maintenances, power cycles and validations do not count."},
+		{"P18", "When the machine-hours of the month are used up, machines are released as at their expiry, and requests and auto-preservation preserve no others until the month is over. An operator's edit of the expiry overrides that."},
 		{"P20", "Where the places of a pool are not distributed over its zones, any zone may use any place, and all zones together never use more: across MachineDeployments, restarts, and two preservation controllers that both think that they lead."},
 		{"H1", "A machine is healthy when its node says so, whatever its phase. After an outage of the shoot's API server, everything is as before."},
 		{"H2", "A machine that never joined does not stay forever: when its preservation ends, it is replaced."},

@@ -11,6 +11,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,15 +85,11 @@ func (p *Pool) limitStorm(maxFailing int32) {
 	p.t.Helper()
 	counts := func(expected bool) {
 		p.t.Helper()
-		p.eventually(func(g Gomega) {
-			deployment := &appsv1.Deployment{}
-			g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
-			i := slices.IndexFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
-			g.Expect(i).To(BeNumerically(">=", 0))
-			has := slices.Contains(deployment.Spec.Template.Spec.Containers[i].Args, "--storm-settling-time="+settlingTime.String())
-			g.Expect(has).To(Equal(expected))
-			g.Expect(deployment.Status).To(And(HaveField("ObservedGeneration", deployment.Generation), HaveField("UpdatedReplicas", int32(1)), HaveField("Replicas", int32(1)), HaveField("ReadyReplicas", int32(1))))
-		})
+		is := ContainElement("--storm-settling-time=" + settlingTime.String())
+		if !expected {
+			is = Not(is)
+		}
+		p.configured(is)
 	}
 	undo, err := p.LimitStorm(p.ctx, maxFailing, settlingTime)
 	p.Expect(err).NotTo(HaveOccurred())
@@ -103,4 +100,17 @@ func (p *Pool) limitStorm(maxFailing int32) {
 		counts(false)
 	})
 	counts(true)
+}
+
+// configured waits until the preservation controller runs with such arguments, and no other one does.
+func (p *Pool) configured(args types.GomegaMatcher) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		deployment := &appsv1.Deployment{}
+		g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
+		i := slices.IndexFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
+		g.Expect(i).To(BeNumerically(">=", 0))
+		g.Expect(deployment.Spec.Template.Spec.Containers[i].Args).To(args)
+		g.Expect(deployment.Status).To(And(HaveField("ObservedGeneration", deployment.Generation), HaveField("UpdatedReplicas", int32(1)), HaveField("Replicas", int32(1)), HaveField("ReadyReplicas", int32(1))))
+	})
 }

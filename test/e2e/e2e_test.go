@@ -244,6 +244,12 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 			undo := func(ctx context.Context) error { return l.Reconfigure(ctx, nil) }
 			return undo, l.Reconfigure(ctx, map[string]any{"storm": map[string]any{"maxFailing": maxFailing, "settlingTime": settlingTime.String()}})
 		},
+		LimitMachineHours: func(ctx context.Context, hours int32) error {
+			if hours == 0 {
+				return l.Reconfigure(ctx, nil)
+			}
+			return l.Reconfigure(ctx, map[string]any{"maxMachineHours": hours})
+		},
 		ShootAway:   l.FreezeShoot,
 		Hosts:       hostsOf(kind, seedClient),
 		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },

@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
@@ -54,7 +56,7 @@ type life struct {
 func runLifecycle(t *testing.T, generation string) {
 	inTurn(t)
 	g := NewWithT(t)
-	l, ctx := startLandscape(t, "lifecycle-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	l, ctx := startLandscape(t, "lifecycle-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost, MaxMachineHours: lifecycleHours})
 	shoot := withPowerCycles(g, shootFor(g, []conformance.Scenario{{Name: autoPool, Share: 1}, {Name: otherPool}}))
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
@@ -70,9 +72,56 @@ func runLifecycle(t *testing.T, generation string) {
 	case "0.62":
 		t.Run("docs: the commands of the pages", whole((*life).docs))
 	}
+	t.Run("P17, P18: machine-hours", whole((*life).machineHours))
 	t.Run("P9: without access", whole((*life).withoutAccess))
 	t.Run("P10, X15: disabled", whole((*life).disable))
 	t.Run("P4: hibernation", whole((*life).hibernate))
+}
+
+// lifecycleHours are more machine-hours than anything but machineHours uses.
+const lifecycleHours = 1000
+
+// machineHours has an account of which half a minute is left. A machine that a person asks for is released when that is over, and not
+// preserved again until the account begins anew.
+func (l *life) machineHours() {
+	began := hours.New(time.Now())
+	began.Pools = map[string]int64{otherPool: lifecycleHours*int64(time.Hour/time.Second) - 30}
+	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: hours.ConfigMapName}, Data: map[string]string{hours.Key: began.Encode()}}
+	l.Expect(client.IgnoreNotFound(l.Seed.Delete(l.ctx, stored.DeepCopy()))).To(Succeed())
+	l.Expect(l.Seed.Create(l.ctx, stored)).To(Succeed())
+	l.Expect(killSidecar(l.ctx, l.Seed)).To(Succeed())
+
+	machine := l.machineOf(otherPool)
+	request := func(value string) {
+		l.t.Helper()
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":%s}}}`, value))
+		l.Expect(l.Shoot.Patch(l.ctx, l.nodeOf(l, machine), patch)).To(Succeed())
+	}
+	told := func(reason, text string) {
+		l.t.Helper()
+		l.eventually(func(g Gomega) {
+			events := &eventsv1.EventList{}
+			g.Expect(l.Seed.List(l.ctx, events, client.InNamespace(l.Namespace), client.MatchingFields{"regarding.name": machine.Name})).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", reason), HaveField("Note", ContainSubstring(text)))))
+		})
+	}
+	request(`"now"`)
+	told(preservation.EventReleased, preservation.WhyHoursUsedUp.Text)
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, machine).Annotations).NotTo(HaveKey(v1alpha1.AnnotationCause))
+		g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(stored), stored)).To(Succeed())
+		account, err := hours.Decode(stored.Data[hours.Key])
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(account.Used(time.Now())).To(BeNumerically("~", lifecycleHours*int64(time.Hour/time.Second), 20))
+		g.Expect(account.SpentAt).NotTo(BeZero())
+	})
+	request(`"now"`)
+	told(preservation.EventRefused, preservation.WhyHoursUsedUp.Text)
+	request("null")
+
+	l.Expect(l.Seed.Delete(l.ctx, stored)).To(Succeed())
+	l.Expect(killSidecar(l.ctx, l.Seed)).To(Succeed())
+	l.preserveOnRequest()
 }
 
 // withoutAccess takes the access secret from under the pod of machine-controller-manager, restarts the pod without it and

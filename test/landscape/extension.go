@@ -28,7 +28,7 @@ const extension = "gardener-extension-machine-preservation"
 // startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
 // the seed calls its webhooks.
 func (l *Landscape) startExtension(ctx context.Context, path string) error {
-	values := extensionValues(l.options.Hosts)
+	values := extensionValues(l.options.Hosts, l.options.MaxMachineHours)
 	maps.Copy(values["config"].(map[string]any), l.config)
 	objects, err := renderExtension(l.release, values)
 	if err != nil {

@@ -52,8 +52,11 @@ func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add 
 }
 
 // extensionValues returns the values of the extension's chart for hosts of that kind. All is allowed that can be.
-func extensionValues(kind string) map[string]any {
+func extensionValues(kind string, maxMachineHours int) map[string]any {
 	config := map[string]any{"evidence": map[string]any{"enabled": true}}
+	if maxMachineHours > 0 {
+		config["maxMachineHours"] = maxMachineHours
+	}
 	values := map[string]any{"automatic": true, "shootRequests": true, "maxPerShoot": 20, "maxPerSeed": 40}
 	switch kind {
 	case hosts.BareMetalHost:

@@ -69,6 +69,8 @@ type Options struct {
 	Garden bool
 	// Hosts is the kind of hosts that machines run on, one of package hosts. Empty for none.
 	Hosts string
+	// MaxMachineHours is how many machine-hours of a month machines are preserved for, 0 for any number.
+	MaxMachineHours int
 	// WithoutSidecar leaves the preservation controller out of the Deployment of machine-controller-manager.
 	WithoutSidecar bool
 	// Revision is what git knows an earlier version of this project by that runs until Upgrade. Empty for this one.

@@ -25,6 +25,8 @@ const (
 	// Forbidden is what operators say, of a machine or of all (R6), and Hibernated a pool without replicas (P4).
 	Forbidden  Kind = "operators forbid it (R6)"
 	Hibernated Kind = "the pool is hibernated (P4)"
+	// HoursUsedUp ends what people and the share keep, until the month is over (P18).
+	HoursUsedUp Kind = "machine-hours used up (P18)"
 	// ShareLowered ends what the share has given, from the oldest machine on (T9), and allows too many places until it has.
 	ShareLowered Kind = "share lowered (T9)"
 	// Requested is any request of a person, of which the world does not say what it ends: `now` may end what `when-failed` began.
@@ -72,7 +74,7 @@ const (
 
 // ends are the kinds that end a preservation.
 var ends = []Kind{
-	RollingUpdate, ScaledDown, Forbidden, Hibernated, ShareLowered, Requested, Withdrawn, Vetoed, Overwritten, ExpiryEdited, Deleted, Orphaned, MaintenanceOver, PowerCycleOver,
+	RollingUpdate, ScaledDown, Forbidden, Hibernated, HoursUsedUp, ShareLowered, Requested, Withdrawn, Vetoed, Overwritten, ExpiryEdited, Deleted, Orphaned, MaintenanceOver, PowerCycleOver,
 }
 
 // ofCause are the kinds that end one claim and nothing else.

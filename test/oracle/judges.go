@@ -47,6 +47,14 @@ func OverPool(places []string, share int) *Violation {
 	return blame("P20", "was one of %d machines that use the %d places of all zones: %s", len(places), share, strings.Join(places, ", "))
 }
 
+// OverHours judges the machines that people and the share keep although the machine-hours of the month are used up.
+func OverHours(kept []string, limit time.Duration) *Violation {
+	if len(kept) == 0 {
+		return nil
+	}
+	return blame("P18", "machines are kept for more than the %s of machine-hours that there are: %s", limit, strings.Join(kept, ", "))
+}
+
 // End is the end of a preservation.
 type End struct {
 	Was, Is Machine

@@ -198,6 +198,13 @@ var _ = Describe("judges", func() {
 		beBlamed(TooMany([]string{"a", "b"}, 1), "M10")
 	})
 
+	It("P18: should blame what is kept for more machine-hours than there are", func() {
+		beBlamed(OverHours(nil, time.Hour), "")
+		beBlamed(OverHours([]string{"a"}, time.Hour), "P18")
+		Expect(Machine{Claims: map[string]time.Time{"auto": now, "now": now.Add(time.Hour), "when-failed?": now.Add(2 * time.Hour), "maintenance": now.Add(3 * time.Hour)}}.AskedUntil()).To(Equal(now.Add(time.Hour)))
+		Expect(Machine{Claims: map[string]time.Time{"remediation": now}}.AskedUntil()).To(BeZero())
+	})
+
 	DescribeTable("H1: a machine that is taken for healthy", func(is Machine, broken time.Time, excuses Excuses, rule string) {
 		beBlamed(world.TakenForHealthy(kept(FailedPreserved, "now"), is, broken, now, excuses), rule)
 	},

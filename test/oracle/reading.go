@@ -160,6 +160,16 @@ func (m Machine) IsAsked() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(m.Claims)), IsAsking)
 }
 
+// AskedUntil is until when people or the share want the machine to be kept, zero if they do not.
+func (m Machine) AskedUntil() (until time.Time) {
+	for cause, expiry := range m.Claims {
+		if IsAsking(cause) && !strings.HasSuffix(cause, "?") && expiry.After(until) {
+			until = expiry
+		}
+	}
+	return until
+}
+
 // IsFailing says that the machine is held because it has failed, or is about to.
 func (m Machine) IsFailing() bool { return m.Kept && (m.Failing || m.Phase == FailedPreserved) }
 

@@ -84,6 +84,7 @@ var resources = map[string]resource{
 	"machinedeployments":     {GroupVersionKind: machineGroup.WithKind("MachineDeployment"), dropsStatus: true},
 	"leases":                 {GroupVersionKind: schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}},
 	"machineclasses":         {GroupVersionKind: machineGroup.WithKind("MachineClass")},
+	"configmaps":             {GroupVersionKind: coreGroup.WithKind("ConfigMap")},
 	"secrets":                {GroupVersionKind: coreGroup.WithKind("Secret")},
 	"nodes":                  {GroupVersionKind: coreGroup.WithKind("Node")},
 	"pods":                   {GroupVersionKind: coreGroup.WithKind("Pod")},

@@ -35,6 +35,9 @@ func Histories(alone bool) *rapid.Generator[History] {
 			h.Proof = proof
 		}
 		h.Shared = !alone && rapid.IntRange(0, 2).Draw(t, "shared") == 2
+		if !alone {
+			h.Hours = rapid.SampledFrom([]int{0, 0, 2, 6}).Draw(t, "hours")
+		}
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {

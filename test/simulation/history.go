@@ -45,6 +45,8 @@ type History struct {
 	Proof Proof
 	// Shared says that the machines are those of two zones, which use the same places (P20).
 	Shared bool
+	// Hours is how many machine-hours people and the share may keep machines for (P18); 0 for any number, which nobody counts.
+	Hours int
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -84,6 +86,9 @@ func (h History) String() string {
 	}
 	if h.Shared {
 		b.WriteString(", two zones share the places")
+	}
+	if h.Hours > 0 {
+		fmt.Fprintf(&b, ", %d machine-hours", h.Hours)
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")

@@ -55,6 +55,7 @@ type oracle struct {
 	proof Proof
 	// shared says that all zones use the same places (P20).
 	shared   bool
+	hours    machineHours
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -96,7 +97,7 @@ func newOracle(h History) *oracle {
 	}
 	return &oracle{
 		shows: h.ShowsDrains,
-		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, proof: h.Proof, shared: h.Shared, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, proof: h.Proof, shared: h.Shared, hours: machineHours{limit: time.Duration(h.Hours) * time.Hour}, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		storm: rules.Limits{
 			Number: int(h.Storm.MaxFailing), Percent: int(h.Storm.MaxFailingPercent),
@@ -194,6 +195,7 @@ func (o *oracle) observe(change *Change) {
 	defer o.mutex.Unlock()
 	switch change.resource {
 	case "machines":
+		o.countHours()
 		o.observeMachine(change)
 	case "nodes":
 		o.observeNode(change)
@@ -302,6 +304,7 @@ func (o *oracle) look() {
 	o.lookAtHosts()
 	o.lookAtOperators()
 	o.lookAtSpared()
+	o.lookAtHours()
 	if o.isRolling(0) {
 		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
 		last := later(o.Excuses[rules.RollingUpdate].From, o.last(rules.Slow, rules.Fault))

@@ -73,7 +73,7 @@ func (o *oracle) recount(name string) {
 	asked, onNode := s.requested()
 	left := healthy && !s.record.Kept
 	s.kept.follow(s.record.Phase != "" && s.record.IsAsked(),
-		left && !onMachine && !onNode && s.machine.Status.CurrentStatus.PreserveExpiryTime == nil, left && asked != v1alpha1.RequestNow, isCalm)
+		left && !onMachine && !onNode && s.machine.Status.CurrentStatus.PreserveExpiryTime == nil, left && (asked != v1alpha1.RequestNow || o.GoesOn(rules.HoursUsedUp)), isCalm) // a request waits for the next month then
 
 	maintained := o.maintenances.of(name) != nil
 	_, marked := s.record.Claims[v1alpha1.CauseMaintenance]

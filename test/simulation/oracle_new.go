@@ -64,7 +64,7 @@ func (o *oracle) repeats(s *subject) bool {
 // that nobody asked for and that show the same as others.
 func (o *oracle) checkNew(name string, s *subject, before *machinev1alpha1.Machine) {
 	kinds := o.kinds(nil)
-	if !o.prefersNew || s.everKept || s.asked || s.GoesOn(rules.Forbidden) || before.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed || before.Spec.ProviderID == "" ||
+	if !o.prefersNew || s.everKept || s.asked || s.GoesOn(rules.Forbidden) || o.GoesOn(rules.HoursUsedUp) || before.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed || before.Spec.ProviderID == "" ||
 		kinds[s.kind()] > 0 || len(o.places(false)) > o.share || // people keep more than the share, and no place would be free
 		o.since(rules.Fault) <= healthTimeout+calm || o.since(rules.PlaceFreed, rules.ShareLowered, rules.Storm) <= healthTimeout+calm || s.since(rules.Touched) <= calm {
 		return

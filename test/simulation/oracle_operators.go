@@ -111,9 +111,9 @@ func (o *oracle) mostShare() int {
 	return o.share
 }
 
-// isOverruled says that machines may be let go of whatever keeps them: by an update (P3), operators (R6), or hibernation (P4).
+// isOverruled says that machines may be let go of whatever keeps them: by an update (P3), operators (R6, P18), or hibernation (P4).
 func (o *oracle) isOverruled() bool {
-	return o.since(rules.RollingUpdate, rules.Forbidden, rules.Hibernated) < recently
+	return o.since(rules.RollingUpdate, rules.Forbidden, rules.Hibernated, rules.HoursUsedUp) < recently
 }
 
 // lookAtOperators blames what operators forbid, and is still there.

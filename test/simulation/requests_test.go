@@ -87,6 +87,15 @@ func TestKnownRequests(t *testing.T) {
 			{83 * time.Minute, Break{0, Healthy}},
 			{89 * time.Minute, Break{0, Dead}},
 		}}, seen{"validation begins": 1, "validation ends": 1, "terminated": 1}},
+		"P18: the machine-hours are used up by what is kept": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, Hours: 4, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{50 * time.Minute, Ask{1, true, "now", 0}},
+			{6 * time.Hour, Break{2, Dead}},
+		}}, seen{kept: 1, asked: 1, let: 1, ended: 1, "machine-hours used up": 1}},
+		"P18: a restart while the machine-hours are counted": {History{Replicas: 2, Share: 0, Timeout: 8 * time.Hour, Hours: 3, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 0}},
+			{130 * time.Minute, Restart{sidecarName, 20 * time.Minute}},
+		}}, seen{asked: 1, ended: 1, "machine-hours used up": 1}},
 		"R2: the node withdraws what the machine asks for": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, false, "now", 0}},
 			{time.Hour, Ask{0, true, "false", 0}},

@@ -29,6 +29,7 @@ func runSidecar(ctx context.Context, life *Life, h History) error {
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
 		MaxPreserveTimeout: h.longest(),
+		MaxMachineHours:    int32(h.Hours), // #nosec G115 -- a few
 		Timeouts:           facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     facts.DefaultNodeConditions,
 		DrainConditions:    h.ShowsDrains,

@@ -182,6 +182,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 		Hosts:                     planner.Defaults.Hosts,
 		Evidence:                  planner.Defaults.Evidence,
 		Failures:                  planner.Defaults.Failures,
+		MachineHours:              planner.Defaults.MaxMachineHours != nil,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)

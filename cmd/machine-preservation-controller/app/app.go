@@ -211,6 +211,7 @@ func (s *sidecar) connectSeed(ctx context.Context, adjust func(*manager.Options)
 		MapperProvider: mapperFor(map[schema.GroupVersion][]string{
 			machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"},
 			coordinationv1.SchemeGroupVersion:  {"Lease"},
+			corev1.SchemeGroupVersion:          {"ConfigMap"},
 		}),
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{s.opts.Namespace: {}},
@@ -286,8 +287,17 @@ func (s *sidecar) addPreservation(context.Context) error {
 		Maintenance:     s.kept.Maintenance,
 		Remediation:     s.kept.Remediation,
 		DrainConditions: s.kept.DrainConditions,
+		Hours:           s.hours(),
 		Ledgers:         s.ledgers,
 	}).AddToManager(s.mgr, s.nodes)
+}
+
+// hours returns what keeps account of machine-hours, nil where nobody does.
+func (s *sidecar) hours() *preservation.Hours {
+	if s.opts.MaxMachineHours == 0 {
+		return nil
+	}
+	return &preservation.Hours{Max: s.opts.MaxMachineHours, Client: s.mgr.GetClient(), Reader: s.mgr.GetAPIReader(), Namespace: s.opts.Namespace}
 }
 
 func (s *sidecar) addFailures(context.Context) error {

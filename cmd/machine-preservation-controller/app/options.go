@@ -36,6 +36,7 @@ type Options struct {
 	TargetKubeconfig       string
 	Holder                 string
 	MaxPreserveTimeout     time.Duration
+	MaxMachineHours        int32
 	Timeouts               facts.Timeouts
 	NodeConditions         []string
 	Storm                  facts.StormLimits
@@ -97,6 +98,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
 	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told not to terminate a machine: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
 	fs.DurationVar(&o.MaxPreserveTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "Longest time for which a machine is preserved, counted from when a request or the share first preserved it. The count starts again once the machine has been healthy, not preserved and without a request 'now' for its health timeout. Maintenances and power cycles have limits of their own.")
+	fs.Int32Var(&o.MaxMachineHours, "max-machine-hours", 0, "Largest number of machine-hours in a calendar month (UTC) for which requests and the share preserve machines of the shoot. 0 means that machine-hours are neither counted nor limited. Maintenances, power cycles and validations do not count.")
 	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", facts.DefaultTimeouts.Health, "Time after which machine-controller-manager marks an unhealthy machine Failed.")
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "Time after which machine-controller-manager marks a machine that has not joined Failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
@@ -187,6 +189,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
 		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))
+	}
+	if o.MaxMachineHours < 0 {
+		errs = append(errs, fmt.Errorf("--max-machine-hours=%d must not be negative", o.MaxMachineHours))
 	}
 	if o.NodeMaintenance.MaxOvertime < 0 {
 		errs = append(errs, fmt.Errorf("--node-maintenance-max-overtime=%s must not be negative", o.NodeMaintenance.MaxOvertime))

@@ -77,6 +77,10 @@ var _ = Describe("Options", func() {
 			To(Equal(PowerCycle{Enabled: true, HostKind: "BareMetalHost", SeedName: "seed", HostKubeconfig: "/hosts", ShootRequests: true, MaxServicing: 2 * time.Hour}))
 	})
 
+	It("P18: should count machine-hours only if the flags say so", func() {
+		Expect(parse(append(valid, "--max-machine-hours=500")...).MaxMachineHours).To(BeEquivalentTo(500))
+	})
+
 	It("X8, X18: should bound power cycles as the flags say", func() {
 		Expect(parse(append(valid, "--power-cycle", "--power-cycle-max-per-shoot=2", "--power-cycle-grants", "--power-cycle-max-servicing=1h")...).PowerCycle).
 			To(Equal(PowerCycle{Enabled: true, MaxPerShoot: 2, Grants: true, MaxServicing: time.Hour}))
@@ -106,6 +110,7 @@ var _ = Describe("Options", func() {
 		Entry("no holder", []string{"--holder="}, `--holder="" must be preserve-expiry or health-timer`),
 		Entry("an unknown holder", []string{"--holder=mcm"}, `--holder="mcm" must be preserve-expiry or health-timer`),
 		Entry("P13: a time that is too short for any request", []string{"--max-machine-preserve-timeout=9s"}, "--max-machine-preserve-timeout=9s must be at least 10s"),
+		Entry("P18: less than no machine-hours", []string{"--max-machine-hours=-1"}, "--max-machine-hours=-1 must not be negative"),
 		Entry("no health timeout", []string{"--machine-health-timeout=0"}, "--machine-health-timeout=0s must be greater than 0"),
 		Entry("a negative creation timeout", []string{"--machine-creation-timeout=-1s"}, "--machine-creation-timeout=-1s must be greater than 0"),
 		Entry("a negative drain timeout", []string{"--machine-drain-timeout=-1h"}, "--machine-drain-timeout=-1h0m0s must be greater than 0"),

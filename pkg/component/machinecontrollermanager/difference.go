@@ -83,6 +83,7 @@ var ownFlags = []string{
 	preservationcontroller.FlagStormMaxFailing,
 	preservationcontroller.FlagStormMaxFailingPercent,
 	preservationcontroller.FlagStormSettlingTime,
+	preservationcontroller.FlagMaxMachineHours,
 	preservationcontroller.FlagNodeMaintenanceMaxOvertime,
 	preservationcontroller.FlagPowerCycleShootRequests,
 	preservationcontroller.FlagPowerCycleMaxPerShoot,

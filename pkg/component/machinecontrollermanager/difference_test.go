@@ -89,6 +89,8 @@ var _ = Describe("#Compare", func() {
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("what operators configure about node maintenance", func() { container.Args = append(container.Args, "--node-maintenance-max-overtime=1h0m0s") },
 			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("P18: how many machine-hours there are", func() { container.Args = append(container.Args, "--max-machine-hours=5") },
+			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("whether those in the shoot may ask for power cycles", func() { container.Args = append(container.Args, "--power-cycle-shoot-requests") },
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("X8: how many power cycles there may be in a shoot", func() { container.Args = append(container.Args, "--power-cycle-max-per-shoot=1") },

@@ -28,6 +28,8 @@ const (
 
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
+	// FlagMaxMachineHours is the flag that comes from there as well.
+	FlagMaxMachineHours = "--max-machine-hours"
 
 	// FlagStormMaxFailing is the flag with how many machines of the shoot may fail at the same time. It and the next
 	// two come from the extension's own configuration.
@@ -84,6 +86,8 @@ type ContainerValues struct {
 	MaxMachinePreserveTimeout time.Duration
 	// Storm says when too many machines of the shoot fail at the same time, valid and with its defaults, nil for never.
 	Storm *configv1alpha1.Storm
+	// MaxMachineHours is how many machine-hours of a month machines are preserved for, nil for any number (P18).
+	MaxMachineHours *int32
 	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
 	// there and here.
 	ProviderFlags []string
@@ -114,6 +118,9 @@ func Container(values ContainerValues) corev1.Container {
 		FlagMaxMachinePreserveTimeout + "=" + values.MaxMachinePreserveTimeout.String(),
 	}
 	args = append(args, stormFlags(values.Storm)...)
+	if values.MaxMachineHours != nil {
+		args = append(args, fmt.Sprintf("%s=%d", FlagMaxMachineHours, *values.MaxMachineHours))
+	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	if values.DrainConditions {

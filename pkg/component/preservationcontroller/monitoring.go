@@ -42,6 +42,8 @@ var metrics = []string{
 	"machine_preservation_expiry_timestamp_seconds",
 	"machine_preservation_since_timestamp_seconds",
 	"machine_preservation_drains",
+	"machine_preservation_machine_hours",
+	"machine_preservation_machine_hours_max",
 	"machine_preservation_drain_pods_total",
 	"machine_preservation_node_drain_timeout",
 	"machine_preservation_node_maintenances",

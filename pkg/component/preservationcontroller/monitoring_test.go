@@ -114,7 +114,7 @@ var _ = Describe("Monitoring", func() {
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(28))
+		Expect(own).To(Equal(30))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

@@ -39,6 +39,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 )
 
 const (
@@ -57,6 +58,9 @@ const (
 
 	// AnnotationFailures on the access secret is "true" if the container is to tell of failures.
 	AnnotationFailures = v1alpha1.GroupName + "/failures"
+
+	// AnnotationMachineHours on the access secret is "true" if the container is to count machine-hours.
+	AnnotationMachineHours = v1alpha1.GroupName + "/machine-hours"
 
 	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
 	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
@@ -95,6 +99,8 @@ type Values struct {
 	NodeLogs bool
 	// Failures says that failures are told of.
 	Failures bool
+	// MachineHours says that machine-hours are counted.
+	MachineHours bool
 	// Now is the time: what was stored is deleted when its own is over.
 	Now time.Time
 }
@@ -155,6 +161,11 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
+	// Where machine-hours are not counted, there is no account, or only the namespace takes it along.
+	account := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: hours.ConfigMapName}}
+	if err := kubernetesutils.DeleteObject(ctx, p.client, account); err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("failed to delete the account of machine-hours: %w", err)
+	}
 	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
 	if err := p.deleteEvidence(ctx, allEvidence); !apierrors.IsForbidden(err) {
 		return err
@@ -163,8 +174,8 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, and
-// stored evidence.
+// leader election with a Lease of our own, another one for places that the zones of a pool share, hosts that are in its namespace, stored
+// evidence, and the account of machine-hours.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
@@ -177,6 +188,12 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)
 		role.Rules = append(role.Rules, evidenceRules(p.values.Evidence)...)
+		if p.values.MachineHours {
+			role.Rules = append(role.Rules,
+				allow(corev1.GroupName, "configmaps", "create"),
+				allowNamed(corev1.GroupName, "configmaps", []string{hours.ConfigMapName}, "get", "update"),
+			)
+		}
 		return err
 	}); err != nil {
 		return fmt.Errorf("failed to deploy Role: %w", err)
@@ -224,6 +241,10 @@ func (p *preservationController) deployAccessSecret(ctx context.Context, evidenc
 	delete(access.Secret.Annotations, AnnotationFailures)
 	if p.values.Failures {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationFailures, "true")
+	}
+	delete(access.Secret.Annotations, AnnotationMachineHours)
+	if p.values.MachineHours {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationMachineHours, "true")
 	}
 	delete(access.Secret.Annotations, AnnotationPowerCycle)
 	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)

@@ -229,6 +229,30 @@ var _ = Describe("PreservationController", func() {
 		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/labelled", "shoot--foo--other/"+slot))
 	})
 
+	It("P17: should let the account of machine-hours be kept only where they are counted, and delete it with the rest", func() {
+		rules := func() []rbacv1.PolicyRule {
+			GinkgoHelper()
+			return get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role).Rules
+		}
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		without := rules()
+		Expect(New(c, namespace, Values{MachineHours: true}).Deploy(ctx)).To(Succeed())
+		Expect(rules()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"machine-preservation-hours"}, Verbs: []string{"get", "update"}},
+		})))
+		const mark = "machine-preservation.extensions.gardener.cloud/machine-hours"
+		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).To(HaveKeyWithValue(mark, "true"))
+		account := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-preservation-hours"}}
+		Expect(c.Create(ctx, account)).To(Succeed())
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(rules()).To(Equal(without))
+		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).NotTo(HaveKey(mark))
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(account), account)).To(Succeed())
+		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(account), account)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+
 	It("should delete stored evidence whose time is over: in a hibernated shoot, nobody else does", func() {
 		store := func(name string, annotations map[string]string) {
 			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{

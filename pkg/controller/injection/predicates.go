@@ -48,6 +48,7 @@ func AccessSecretPredicate() predicate.Predicate {
 				before[preservationcontroller.AnnotationNodeMaintenance] != after[preservationcontroller.AnnotationNodeMaintenance] ||
 				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence] ||
 				before[preservationcontroller.AnnotationFailures] != after[preservationcontroller.AnnotationFailures] ||
+				before[preservationcontroller.AnnotationMachineHours] != after[preservationcontroller.AnnotationMachineHours] ||
 				before[preservationcontroller.AnnotationPowerCycle] != after[preservationcontroller.AnnotationPowerCycle]
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },

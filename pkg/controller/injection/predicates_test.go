@@ -57,7 +57,7 @@ var _ = Describe("Predicates", func() {
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: withToken})).To(BeFalse())
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: secret})).To(BeFalse())
 
-			for _, name := range []string{"node-maintenance", "evidence", "power-cycle"} {
+			for _, name := range []string{"node-maintenance", "evidence", "machine-hours", "power-cycle"} {
 				with := withToken.DeepCopy()
 				with.Annotations["machine-preservation.extensions.gardener.cloud/"+name] = "true"
 				Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: with})).To(BeTrue(), name)

@@ -66,6 +66,8 @@ type Actuator struct {
 	Evidence *configv1alpha1.Evidence
 	// Failures is that of the component configuration, nil for its default.
 	Failures *configv1alpha1.Failures
+	// MachineHours says that machine-hours are counted.
+	MachineHours bool
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -223,7 +225,7 @@ func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
 func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot) error {
-	values := preservationcontroller.Values{}
+	values := preservationcontroller.Values{MachineHours: a.MachineHours}
 	if strategies, err := providerconfig.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}

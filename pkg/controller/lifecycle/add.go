@@ -40,6 +40,8 @@ type AddOptions struct {
 	Evidence *configv1alpha1.Evidence
 	// Failures is that of the component configuration, nil for its default.
 	Failures *configv1alpha1.Failures
+	// MachineHours says that machine-hours are counted.
+	MachineHours bool
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -66,6 +68,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			HostDriver:      hosts.NewDriverOf(uncached, uncached, options.Hosts),
 			Evidence:        options.Evidence,
 			Failures:        options.Failures,
+			MachineHours:    options.MachineHours,
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

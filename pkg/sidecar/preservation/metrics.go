@@ -63,6 +63,17 @@ var (
 		Help:      "Attempts to carry out a decision that failed, by the kind of the object.",
 	}, []string{"pool", "kind"})
 
+	machineHours = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "machine_hours",
+		Help:      "Machine-hours for which requests and auto-preservation have preserved machines since the beginning of the month in UTC.",
+	}, []string{"pool"})
+	machineHoursMax = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "machine_hours_max",
+		Help:      "Machine-hours of all pools that operators allow in a month.",
+	}, nil)
+
 	// The gauges of a MachineDeployment, as its last reconciliation has left it. A scrape that comes while they are being
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
 	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
@@ -92,7 +103,7 @@ func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 }
 
 func init() {
-	metrics.Registry.MustRegister(transitions, refusals, validations, holdLead, errorsTotal, storm, failing)
+	metrics.Registry.MustRegister(transitions, refusals, validations, holdLead, errorsTotal, storm, failing, machineHours, machineHoursMax)
 	for _, gauge := range gauges {
 		metrics.Registry.MustRegister(gauge)
 	}

@@ -64,8 +64,10 @@ type Reconciler struct {
 	Remediation preservation.RemediationOptions
 	// DrainConditions says that others see in conditions of a node how its drain goes (D13). End removes them.
 	DrainConditions bool
-	Clock           clock.PassiveClock
-	Events          Events
+	// Hours keeps account of machine-hours, and limits them. Nil: nobody does. End does without.
+	Hours  *Hours
+	Clock  clock.PassiveClock
+	Events Events
 	// Ledgers take note of failures.
 	Ledgers []Ledger
 
@@ -140,6 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.notify(backlog, deployment, group, decisions)
+	r.tellHours(deployment, decisions)
 	for _, ledger := range r.Ledgers {
 		_ = panics.Catch(ctx, func() error { ledger.Observe(deployment, decisions, now); return nil })
 	}
@@ -149,6 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	next := pace.Earliest(pace.Earliest(backlog.retry(), grantsEnd), nextOf(decisions))
+	next = pace.Earliest(next, r.Hours.save(ctx, deployment.Name, now))
 	if waits {
 		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
@@ -162,6 +166,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // forget drops what is known of a MachineDeployment that is gone, and of its pool if it was the last one.
 func (r *Reconciler) forget(ctx context.Context, deployment string) {
 	forget(deployment)
+	r.Hours.forget(deployment)
 	value, _ := r.pools.LoadAndDelete(deployment)
 	pool, _ := value.(string)
 	r.pools.Range(func(_, other any) bool {
@@ -205,6 +210,7 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	if adjust != nil {
 		adjust(&group)
 	}
+	group.Hours = r.observeHours(ctx, deployment, group.Members, now)
 	claimed := group
 	claimed.Members = slices.Clone(group.Members)
 	for i := range claimed.Members {

@@ -155,12 +155,19 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		hosts = e.config.Hosts
 	}
 
+	// The container can keep no account before it has the permission.
+	var maxMachineHours *int32
+	if secret.Annotations[preservationcontroller.AnnotationMachineHours] == "true" {
+		maxMachineHours = e.config.MaxMachineHours
+	}
+
 	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:                     image,
 		Namespace:                 deployment.Namespace,
 		Holder:                    holder,
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		Storm:                     e.config.Storm,
+		MaxMachineHours:           maxMachineHours,
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
 		DrainConditions:           conditions,

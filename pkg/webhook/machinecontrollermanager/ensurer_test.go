@@ -504,6 +504,19 @@ var _ = Describe("Ensurer", func() {
 				"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed-1", "--power-cycle-max-servicing=2h0m0s", "--quarantine-failures=3", "--quarantine-period=168h0m0s"),
 		)
 
+		It("P18: should limit machine-hours as operators configure, once the shoot has what that takes", func() {
+			config.MaxMachineHours = new(int32(500))
+			ensure()
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--max-machine-hours")))
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/machine-hours"] = "true"
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			ensure()
+			Expect(container().Args).To(ContainElement("--max-machine-hours=500"))
+			config.MaxMachineHours = nil
+			ensure()
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--max-machine-hours")))
+		})
+
 		It("should follow the generic kubeconfig when it is rotated", func() {
 			ensure()
 			deployment.Spec.Template.Spec.Volumes[0].Projected.Sources[0].Secret.Name = "generic-token-kubeconfig-c3d4"

@@ -34,6 +34,12 @@ type ControllerConfiguration struct {
 	// whatever a Shoot sets. If it is not set, only the size of the pool limits the number.
 	// +optional
 	MaxAutoPreserveFailed *int32 `json:"maxAutoPreserveFailed,omitempty"`
+	// MaxMachineHours is how many machine-hours in a calendar month (UTC) requests and the share preserve machines of a Shoot, all
+	// its pools together. When they are used up, preserved machines are released, and no others are preserved until the month is
+	// over. Maintenances, power cycles and validations do not count. At least 1. If it is not set, machine-hours are neither
+	// counted nor limited.
+	// +optional
+	MaxMachineHours *int32 `json:"maxMachineHours,omitempty"`
 	// MaxNodeMaintenanceOvertime is how much longer than the Shoot's maxNodeMaintenanceTime a NodeMaintenance keeps its node
 	// if its requestor has failed, or if it is deleted and additional requestors have not released it. Then the maintenance is
 	// ended. 0 means never. Defaults to 24h.

@@ -38,6 +38,11 @@ func (in *ControllerConfiguration) DeepCopyInto(out *ControllerConfiguration) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MaxMachineHours != nil {
+		in, out := &in.MaxMachineHours, &out.MaxMachineHours
+		*out = new(int32)
+		**out = **in
+	}
 	if in.MaxNodeMaintenanceOvertime != nil {
 		in, out := &in.MaxNodeMaintenanceOvertime, &out.MaxNodeMaintenanceOvertime
 		*out = new(v1.Duration)

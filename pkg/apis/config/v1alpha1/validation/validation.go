@@ -52,6 +52,9 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), fmt.Sprintf("must not be longer than maxMachinePreserveTimeout, which is %s", longest.Duration)))
 		}
 	}
+	if limit := config.MaxMachineHours; limit != nil && *limit < 1 {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachineHours"), *limit, "must be at least 1"))
+	}
 	if overtime := config.MaxNodeMaintenanceOvertime; overtime != nil && overtime.Duration < 0 {
 		allErrs = append(allErrs, field.Invalid(field.NewPath("maxNodeMaintenanceOvertime"), overtime.Duration.String(), "must not be negative"))
 	}

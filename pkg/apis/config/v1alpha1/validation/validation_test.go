@@ -57,6 +57,12 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		}).ToAggregate()).To(MatchError(`maxAutoPreserveFailed: Invalid value: -1: must not be negative`))
 	})
 
+	It("P18: should accept a limit of machine-hours, and none that allows nothing", func() {
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{MaxMachineHours: new(int32(1))})).To(BeEmpty())
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{MaxMachineHours: new(int32(0))}).ToAggregate()).
+			To(MatchError(`maxMachineHours: Invalid value: 0: must be at least 1`))
+	})
+
 	DescribeTable("X11: hosts",
 		func(hosts configv1alpha1.Hosts, longest time.Duration, messages ...string) {
 			configv1alpha1.SetDefaults_Hosts(&hosts)

@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package hours_test
+
+import (
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestHours(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Hours Suite")
+}

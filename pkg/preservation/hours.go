@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+)
+
+// Hours is what is left of the machine-hours for which people and the share may preserve machines of the shoot in a month (P18).
+type Hours struct {
+	// SpentAt is when they are used up if nothing changes; zero if they are not in this month.
+	SpentAt time.Time
+	// Until is when the month is over.
+	Until time.Time
+}
+
+// areSpent says that nobody but maintenances and power cycles claims a machine anew until the month is over.
+func (h *Hours) areSpent(now time.Time) bool {
+	return h != nil && !h.SpentAt.IsZero() && !now.Before(h.SpentAt) && now.Before(h.Until)
+}
+
+// Counted returns the time for which people and the share have preserved a machine, also if they did not in between, and until when they do;
+// zero if they did not, or do not. The end of the time is known where nothing preserves the machine any more, or where it is being deleted.
+// What holds the machine before its deadline does not count (H4).
+func Counted(machine *machinev1alpha1.Machine) (kept Span, until time.Time) {
+	kept = ReadNotes(machine).Spent.Kept
+	if deleted := machine.DeletionTimestamp; deleted != nil && (kept.Until.IsZero() || deleted.Time.Before(kept.Until)) {
+		kept.Until = deleted.Time
+	}
+	record := ReadRecord(machine)
+	if record == nil || record.Provisional || machine.DeletionTimestamp != nil {
+		return kept, time.Time{}
+	}
+	for _, claim := range record.Claims {
+		if !claim.ownBound() && !claim.Tentative && claim.Expiry.After(until) {
+			until = claim.Expiry
+		}
+	}
+	return kept, until
+}
+
+// cutByHours returns when a claim ends, whose own expiry is given: with the machine-hours of the month, unless an operator has edited
+// the expiry (P6, P18).
+func (d *Decision) cutByHours(expiry time.Time) time.Time {
+	if !d.hoursSpent || d.Current.edited() && !isNative(d.Machine) {
+		return expiry
+	}
+	return earlier(expiry, d.limit)
+}
+
+// awaitHours looks again when the machine-hours of the month are used up, or there are those of the next month.
+func (d *Decision) awaitHours(g Group, now time.Time) {
+	switch {
+	case g.Hours == nil:
+	case g.Hours.areSpent(now):
+		d.lookAt(g.Hours.Until)
+	case d.Target != nil && !d.Target.hasOnly(Claim.ownBound) && !g.Hours.SpentAt.IsZero():
+		d.lookAt(g.Hours.SpentAt)
+	}
+}
+
+// edited says that the expiry is not the one that was written, so that an operator has edited it (P6). It is known only where
+// machine-hours are limited.
+func (r *Record) edited() bool { return !r.Written.IsZero() && !r.Written.Equal(r.Expiry()) }
+
+// settleWritten has the expiry noted as it is written, where machine-hours are limited. An edit is noted by what was written before.
+func (d *Decision) settleWritten(g Group) {
+	switch {
+	case d.Target == nil:
+	case g.Hours == nil:
+		d.Target.Written = time.Time{}
+	case d.Current == nil || d.Current.Written.IsZero() || !d.Target.Expiry().Equal(d.Current.Expiry()):
+		d.Target.Written = d.Target.Expiry()
+	default:
+		d.Target.Written = d.Current.Written
+	}
+}

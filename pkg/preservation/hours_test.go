@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Machine-hours", func() {
+	var (
+		now     = Start.Add(time.Hour)
+		spentAt = now.Add(2 * time.Hour)
+		over    = now.Add(10 * 24 * time.Hour)
+		failing = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
+		asked   = NodeAnnotation(preserve, "now")
+	)
+
+	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+		_, native := holder.(PreserveExpiry)
+		group := func(spentAt time.Time, m facts.Member) Group {
+			return Group{
+				Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Hours: &Hours{SpentAt: spentAt, Until: over},
+				Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+				Maintenance: MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour}, Members: []facts.Member{m},
+			}
+		}
+		settle := func(g Group, at time.Time) Decision {
+			GinkgoHelper()
+			last, _ := round(g, at)
+			for range 5 {
+				decisions, more := round(g, at)
+				if !more {
+					return last[0]
+				}
+				last = decisions
+			}
+			Fail("it does not come to rest")
+			return Decision{}
+		}
+		editExpiry := func(m *machinev1alpha1.Machine, at time.Time) {
+			m.Annotations[prefix+"expiry-time"] = at.Format(time.RFC3339)
+			if native {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: at}
+			}
+		}
+
+		Context(fmt.Sprintf("%T", holder), func() {
+			DescribeTable("P18: should release what people and the share preserve when they are used up, and look again then",
+				func(rule Rule, node []NodeOption, machine ...MachineOption) {
+					g := group(spentAt, facts.Member{Machine: Machine("m", machine...), Node: Node("m", node...)})
+					settle(g, now)
+					record := ReadRecord(g.Members[0].Machine)
+					Expect(record).NotTo(BeNil())
+					Expect(record.Expiry()).To(Equal(now.Add(72 * time.Hour)))
+					Expect(Decide(g, now.Add(time.Minute))[0].Next).To(BeTemporally("<=", spentAt))
+					settle(g, spentAt.Add(-time.Second))
+					Expect(ReadRecord(g.Members[0].Machine)).NotTo(BeNil())
+
+					decisions, _ := round(g, spentAt)
+					Expect(decisions[0]).To(And(HaveField("Rule", rule), HaveField("Why", WhyHoursUsedUp), HaveField("Verdict", Told), HaveField("ConsumeRequest", true)))
+					settle(g, spentAt)
+					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+				},
+				Entry("Failed, for the share", RuleMaxHours, []NodeOption{NotReady}, failing),
+				Entry("Failed, on request", RuleMaxHours, []NodeOption{NotReady, asked}, failing),
+				Entry("Running", RuleMaxHours, []NodeOption{asked}),
+			)
+
+			It("P18: should release nothing whose own expiry comes first for that reason", func() {
+				g := group(now.Add(100*time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				settle(g, now)
+				decisions, _ := round(g, now.Add(72*time.Hour))
+				Expect(decisions[0].Why).To(Equal(WhyExpired))
+			})
+
+			DescribeTable("P18: should preserve nothing anew until the month is over", func(verdict Verdict, node []NodeOption, machine ...MachineOption) {
+				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", machine...), Node: Node("m", node...)})
+				d := Decide(g, now)[0]
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyHoursUsedUp), HaveField("Verdict", verdict)))
+				if verdict == Ignored {
+					Expect(d.Next).To(Equal(over))
+				}
+				Expect(Decide(g, over)[0].Target).NotTo(BeNil())
+			},
+				Entry("Failed, for the share", Refused, []NodeOption{NotReady}, failing),
+				Entry("Failed, on request", Refused, []NodeOption{NotReady, NodeAnnotation(preserve, "when-failed")}, failing),
+				Entry("Running", Ignored, []NodeOption{asked}),
+			)
+
+			It("P18: should not concern maintenances", func() {
+				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
+				Expect(settle(g, now).Target).NotTo(BeNil())
+				Expect(settle(g, now.Add(time.Hour)).Target).NotTo(BeNil())
+				Expect(ReadRecord(g.Members[0].Machine).Cause()).To(Equal("maintenance"))
+
+				By("Ending what people have asked for beside it")
+				g = group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
+				settle(g, now)
+				settle(g, spentAt)
+				record := ReadRecord(g.Members[0].Machine)
+				Expect(record).NotTo(BeNil())
+				_, counted := Counted(g.Members[0].Machine)
+				Expect(counted).To(BeTemporally("<=", spentAt))
+				Expect(Decide(g, now.Add(24*time.Hour))[0].Target).To(BeNil())
+			})
+
+			DescribeTable("P18 P6: should let an operator who edits the expiry decide", func(edit time.Duration, node ...NodeOption) {
+				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", node...)})
+				settle(g, now)
+				editExpiry(g.Members[0].Machine, now.Add(edit))
+				settle(g, now.Add(time.Minute))
+				settle(g, spentAt)
+				settle(g, spentAt.Add(time.Hour))
+				Expect(ReadRecord(g.Members[0].Machine)).NotTo(BeNil())
+				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(now.Add(edit)))
+				decisions, _ := round(g, now.Add(edit))
+				Expect(decisions[0].Target).To(BeNil())
+			},
+				Entry("to later", 100*time.Hour, asked),
+				Entry("to earlier, but after they are used up", 10*time.Hour, asked),
+			)
+
+			It("should note nothing where machine-hours are not limited, and begin with what is there", func() {
+				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				hours := g.Hours
+				g.Hours = nil
+				settle(g, now)
+				Expect(ReadNotes(g.Members[0].Machine).Written).To(BeZero())
+				g.Hours = hours
+				settle(g, now)
+				Expect(ReadNotes(g.Members[0].Machine).Written).To(Equal(now.Add(72 * time.Hour)))
+				_, changed := round(g, now.Add(time.Hour))
+				Expect(changed).To(BeFalse())
+				g.Hours = nil
+				settle(g, now)
+				Expect(ReadNotes(g.Members[0].Machine).Written).To(BeZero())
+			})
+
+			It("P17: should count for people and the share, and not what is held before a deadline", func() {
+				near := Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+10*time.Second))
+				g := group(time.Time{}, facts.Member{Machine: Machine("m", near), Node: Node("m", NotReady)})
+				settle(g, now)
+				Expect(ReadRecord(g.Members[0].Machine).Provisional).To(BeTrue())
+				_, until := Counted(g.Members[0].Machine)
+				Expect(until).To(BeZero())
+				settle(g, now.Add(10*time.Second))
+				kept, until := Counted(g.Members[0].Machine)
+				Expect(kept).To(Equal(Span{Since: now.Add(10 * time.Second)}))
+				Expect(until).To(Equal(ReadRecord(g.Members[0].Machine).Expiry()))
+
+				By("Deleting it")
+				machine := g.Members[0].Machine.DeepCopy()
+				machine.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Minute)}
+				kept, until = Counted(machine)
+				Expect(kept).To(Equal(Span{Since: now.Add(10 * time.Second), Until: now.Add(time.Minute)}))
+				Expect(until).To(BeZero())
+			})
+
+			It("P17: should tell when a preservation was over", func() {
+				g := group(time.Time{}, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				settle(g, now)
+				delete(g.Members[0].Node.Annotations, preserve)
+				settle(g, now.Add(time.Hour))
+				kept, until := Counted(g.Members[0].Machine)
+				Expect(kept).To(Equal(Span{Since: now, Until: now.Add(time.Hour)}))
+				Expect(until).To(BeZero())
+			})
+
+			It("P17: should not count a validation, nor end it when the hours are used up", func() {
+				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
+				g.Validation = &Validation{Condition: "Proven", Timeout: time.Hour}
+				settle(g, now)
+				delete(g.Members[0].Node.Annotations, maintenance)
+				g.Members[0].Node.Spec.Taints = append(g.Members[0].Node.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintPreserved, Effect: corev1.TaintEffectNoSchedule})
+				settle(g, spentAt.Add(-time.Minute))
+				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(prefix+"cause", "now"))
+
+				settle(g, spentAt)
+				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(spentAt.Add(59 * time.Minute)))
+				_, counted := Counted(g.Members[0].Machine)
+				Expect(counted).To(Equal(spentAt))
+				settle(g, spentAt.Add(time.Hour))
+				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+			})
+		})
+	}
+})
