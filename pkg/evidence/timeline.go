@@ -52,6 +52,7 @@ var steps = map[string]string{
 	preservation.EventNotValidated:     "not validated",
 	preservation.EventValidationWaived: "validation waived",
 	preservation.EventPoolAtMaximum:    "pool at its maximum",
+	preservation.EventMachineHours:     "machine-hours used",
 
 	maintenance.EventRefused:        "maintenance refused",
 	maintenance.EventSetBack:        "maintenance set back",
