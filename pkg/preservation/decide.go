@@ -53,7 +53,8 @@ type Group struct {
 	Timeouts facts.Timeouts
 	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
 	NodeConditions []string
-	// Storm says how many machines of the shoot fail at the same time. While too many do, the share preserves none anew (P16).
+	// Storm says how many machines of the shoot fail at the same time. While too many do, the share preserves none anew (P16). It goes for
+	// Elsewhere as well.
 	Storm facts.Storm
 	// Maintenance says how maintenances of nodes preserve machines.
 	Maintenance MaintenanceOptions

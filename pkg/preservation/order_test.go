@@ -117,7 +117,12 @@ func groups(now time.Time) *rapid.Generator[Group] {
 			g.Storm = facts.Storm{Failing: 4, Machines: 9, Limit: 3, Next: now.Add(time.Minute)}
 		}
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
-			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
+			name := fmt.Sprintf("m%d", i)
+			if rapid.Bool().Draw(t, "merely fails") { // several compete for a place
+				g.Members = append(g.Members, facts.Member{Machine: Machine(name, Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute-time.Duration(i)*time.Second))), Node: Node(name, NotReady)})
+				continue
+			}
+			g.Members = append(g.Members, member(t, name))
 		}
 		return g
 	})

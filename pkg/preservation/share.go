@@ -17,7 +17,7 @@ func distributeInPool(g Group, own []Decision, now time.Time) []Decision {
 	g.Share = g.sum()
 	all, reserved := slices.Clone(own), int32(0)
 	for _, other := range g.Elsewhere {
-		other.Elsewhere, other.Holder, other.Hours = nil, g.Holder, g.Hours
+		other.Elsewhere, other.Holder, other.Storm, other.Hours = nil, g.Holder, g.Storm, g.Hours
 		apart := other.SharedIn != g.SharedIn
 		if !apart {
 			other.Share = g.Share

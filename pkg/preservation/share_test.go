@@ -44,11 +44,15 @@ func parts(t *rapid.T, g Group) []Group {
 	return groups
 }
 
-// decideAll lets each group decide beside the others, and returns the decisions by the names of the machines.
+// decideAll lets each group decide beside the others, and returns the decisions by the names of the machines. Only the one that decides is told
+// of a storm.
 func decideAll(groups []Group, now time.Time) map[string]Decision {
 	decisions := map[string]Decision{}
 	for i, g := range groups {
 		g.Elsewhere = slices.Delete(slices.Clone(groups), i, i+1)
+		for j := range g.Elsewhere {
+			g.Elsewhere[j].Storm = facts.Storm{}
+		}
 		for _, d := range Decide(g, now) {
 			decisions[d.Machine.Name] = d
 		}
@@ -173,6 +177,28 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 		Expect(kept(a, b)).To(ConsistOf("a2"), "the place of the last one that repeats a reason, once it is free")
 		b.Members[0].Node = Node("b1", NotReady)
 		Expect(kept(a, b)).To(ConsistOf("a1", "a2"))
+	})
+
+	Describe("P16: in a storm, which only the MachineDeployment that decides is told of", func() {
+		stormy := func(g Group, others ...Group) Group {
+			g.Storm = facts.Storm{Failing: 4, Machines: 9, Limit: 3, Next: now.Add(time.Minute)}
+			return beside(g, others...)
+		}
+
+		It("P15: should not be taken from a machine for one elsewhere that gets none in the storm", func() {
+			fails := facts.Member{Machine: Machine("b1", failing), Node: Node("b1", Condition("KernelDeadlock", corev1.ConditionTrue, "", ""))}
+			a, b := zone("a", 2, auto("a1"), auto("a2")), zone("b", 2, fails)
+			a.PrefersNew, b.PrefersNew = true, true
+			for _, d := range Decide(stormy(a, b), now) {
+				Expect(d.Target).NotTo(BeNil(), d.Machine.Name)
+			}
+		})
+
+		It("should not count as taken by machines elsewhere that get none in the storm", func() {
+			first := member("b1", Phase(machinev1alpha1.MachineUnknown, now.Add(-11*time.Minute)))
+			d := Decide(stormy(zone("a", 1, member("a1", failing)), zone("b", 1, first)), now)[0]
+			Expect(d).To(And(HaveField("Why.ID", "Storm"), HaveField("Verdict", Refused)))
+		})
 	})
 
 	Describe("that were granted", func() {
