@@ -19,5 +19,5 @@ func (d *Decision) Become(rule Rule, why reason.Reason) { d.become(rule, why) }
 // Note edits what is noted on a Machine.
 func Note(machine *machinev1alpha1.Machine, edit func(*Notes)) { note(machine, edit) }
 
-// InPool returns the text of a reason where places are those of the whole pool.
-func InPool(id, text string) string { return inPool(id, text) }
+// InPool returns a reason with the text that it has where the zones of the pool share the places.
+func InPool(why reason.Reason) reason.Reason { return inPool(why) }

@@ -70,3 +70,21 @@ var (
 
 // ReasonOf returns the reason with an ID, the zero Reason if there is none.
 func ReasonOf(id string) reason.Reason { return reasons.Of(id) }
+
+// poolTexts are the texts of the reasons that speak of the places in a zone, where the zones of a pool share the places (P20).
+var poolTexts = map[string]string{
+	WhyShareUsedUp.ID:  "all places of its pool are taken",
+	WhyShareLowered.ID: "its pool has fewer places than before",
+	WhyFailedAgain.ID:  "the machine failed again and its pool has no free place",
+	WhyNoPlace.ID:      "its pool has no free place",
+	WhyNoShare.ID:      "its pool has no places",
+	WhyShareUnknown.ID: "it is not known how many places its pool has",
+}
+
+// inPool returns a reason with the text that it has where the zones of the pool share the places.
+func inPool(why reason.Reason) reason.Reason {
+	if text := poolTexts[why.ID]; text != "" {
+		why.Text = text
+	}
+	return why
+}

@@ -6,7 +6,6 @@ package preservation
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -44,7 +43,7 @@ func distributeInPool(g Group, own []Decision, now time.Time) []Decision {
 
 	own, others := all[:len(own):len(own)], all[len(own):]
 	for i := range own {
-		own[i].Why.Text = inPool(own[i].Why.ID, own[i].Why.Text)
+		own[i].Why = inPool(own[i].Why)
 		for _, d := range others { // what becomes of them decides on the places that there are here
 			if d.Next.After(now) {
 				own[i].lookAt(d.Next)
@@ -104,15 +103,4 @@ func (p *places) take(d *Decision) {
 		d.granted = false
 		p.reserved--
 	}
-}
-
-// ofZone are the reasons whose texts speak of a zone, because its places are distributed over those.
-var ofZone = []string{WhyNoPlace.ID, WhyNoShare.ID, WhyShareUnknown.ID, WhyShareUsedUp.ID, WhyShareLowered.ID, WhyFailedAgain.ID}
-
-// inPool returns the text of a reason where places are those of the whole pool.
-func inPool(id, text string) string {
-	if slices.Contains(ofZone, id) {
-		return strings.TrimSuffix(strings.ReplaceAll(text, " in its zone ", " "), " in its zone")
-	}
-	return text
 }
