@@ -289,7 +289,7 @@ func (e *explanation) same(a, b preservation.Decision) bool {
 	if a.Target == nil || b.Target == nil {
 		return a.Target == nil && b.Target == nil
 	}
-	return a.Rule == b.Rule && a.Why == b.Why && a.Target.Expiry().Equal(b.Target.Expiry()) && a.Target.Failed == b.Target.Failed && a.Target.Drains() == b.Target.Drains()
+	return a.Rule == b.Rule && a.Why.Is(b.Why) && a.Target.Expiry().Equal(b.Target.Expiry()) && a.Target.Failed == b.Target.Failed && a.Target.Drains() == b.Target.Drains()
 }
 
 func (e *explanation) ruleOf(d preservation.Decision) preservation.Rule {
@@ -357,7 +357,7 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 		b.WriteString(" and takes pods again")
 	}
 	switch {
-	case d.Why == preservation.WhyMachineFailed: // the sentence says that it fails
+	case d.Why.Is(preservation.WhyMachineFailed): // the sentence says that it fails
 	case d.GoesOn():
 		b.WriteString(" although " + d.Why.Text)
 	default:

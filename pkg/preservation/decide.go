@@ -396,7 +396,7 @@ func (d *Decision) leavesNode(now time.Time) bool {
 	if d.Current == nil {
 		return d.hadItsTime() && d.notes.NodeUncleaned && !d.Request.explicit() && now.Before(d.notes.Spent.Released.Add(nodePatience))
 	}
-	return d.Rule == RuleReleaseFailed && d.Why.ID == WhyExpired.ID && !d.healthy && !d.Request.Templated &&
+	return d.Rule == RuleReleaseFailed && d.Why.Is(WhyExpired) && !d.healthy && !d.Request.Templated &&
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning
 }
 

@@ -52,7 +52,7 @@ func (d *Decision) Event() (reason, note string) {
 	switch {
 	case d.Verdict == Untold:
 		return "", ""
-	case d.Verdict == Refused && d.storm.IsOn() && d.Why.ID == WhyStorm.ID:
+	case d.Verdict == Refused && d.storm.IsOn() && d.Why.Is(WhyStorm):
 		return EventRefused, fmt.Sprintf("Machine failed and is not preserved for now because %s: %d of %d, and at most %d may. It can still be preserved if it has not been replaced when fewer fail",
 			d.Why.Text, d.storm.Failing, d.storm.Machines, d.storm.Limit)
 	case d.Verdict == Refused:
@@ -86,7 +86,7 @@ func (d *Decision) Event() (reason, note string) {
 
 // GoesOn says that the machine stays preserved although the reason of the decision ended one of its claims.
 func (d *Decision) GoesOn() bool {
-	return d.Rule == RuleClaims && d.Target != nil && !d.Target.has(func(c Claim) bool { return WhyBegun(c.Cause) == d.Why })
+	return d.Rule == RuleClaims && d.Target != nil && !d.Target.has(func(c Claim) bool { return WhyBegun(c.Cause).Is(d.Why) })
 }
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.

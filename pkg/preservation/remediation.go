@@ -159,7 +159,7 @@ func (d *Decision) giveUp(now time.Time) {
 	case !now.Before(d.Target.Expiry()):
 		d.ConsumeRequest = d.Target.personal() != nil
 		why := WhyPowerCycleFailed
-		if d.Why == WhyMachineFailed {
+		if d.Why.Is(WhyMachineFailed) {
 			why = WhyFailedUnvalidated
 		}
 		d.release(why)

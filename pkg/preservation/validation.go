@@ -211,7 +211,7 @@ func (d *Decision) failUnvalidated(g Group, now time.Time) {
 
 // goOnValidating takes back that the validation has ended with the failure, of a machine for which it is not decided yet what becomes of it.
 func (d *Decision) goOnValidating() {
-	if !d.Current.validating() || d.Target.validating() || d.Why != WhyMachineFailed {
+	if !d.Current.validating() || d.Target.validating() || !d.Why.Is(WhyMachineFailed) {
 		return
 	}
 	d.Target.Claims = append(d.Target.Claims, *d.Current.claim(v1alpha1.CauseValidation))
@@ -220,7 +220,7 @@ func (d *Decision) goOnValidating() {
 }
 
 // Warns says that people are warned of the decision, because something is not as it should be (V4).
-func (d *Decision) Warns() bool { return d.Why == WhyNotValidated }
+func (d *Decision) Warns() bool { return d.Why.Is(WhyNotValidated) }
 
 // AwaitsValidation says that a node shows that its machine is back and has yet to be validated.
 func AwaitsValidation(node *corev1.Node) bool {
@@ -230,15 +230,15 @@ func AwaitsValidation(node *corev1.Node) bool {
 
 // validationEvent returns the Event that tells of a validation, empty if the decision is about something else.
 func (d *Decision) validationEvent() (reason, takes string) {
-	switch d.Why {
-	case WhyUnvalidated:
+	switch {
+	case d.Why.Is(WhyUnvalidated):
 		claim := d.Target.claim(v1alpha1.CauseValidation)
 		return EventUnvalidated, awaitingPrefix + formatTime(claim.Expiry) + ", because " + d.Why.Text
-	case WhyNotValidated:
+	case d.Why.Is(WhyNotValidated):
 		return EventNotValidated, "Node takes pods again although " + d.Why.Text
-	case WhyValidated:
+	case d.Why.Is(WhyValidated):
 		return EventValidated, "Node takes pods again because " + d.Why.Text
-	case WhyValidationWaived:
+	case d.Why.Is(WhyValidationWaived):
 		return EventValidationWaived, "Node takes pods again because " + d.Why.Text
 	}
 	return "", ""

@@ -24,6 +24,9 @@ type Reason struct {
 	Text string
 }
 
+// Is says that both are the same reason, however they are worded.
+func (r Reason) Is(other Reason) bool { return r.ID == other.ID }
+
 // IsZero says that there is no reason.
 func (r Reason) IsZero() bool { return r == Reason{} }
 

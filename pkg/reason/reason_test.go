@@ -27,6 +27,8 @@ var _ = Describe("Table", func() {
 		Expect(table.All()).To(Equal([]Reason{used, lowered}))
 		Expect(table.Of("the share is used up").IsZero()).To(BeTrue())
 		Expect(used.IsZero()).To(BeFalse())
+		Expect(used.Is(Reason{ID: "UsedUp", Rule: "P1", Text: "worded in another way"})).To(BeTrue())
+		Expect(used.Is(lowered)).To(BeFalse())
 	})
 
 	DescribeTable("should have no two", func(id, text string) {

@@ -260,7 +260,7 @@ var forOthers = []reason.Reason{preservation.WhyShareLowered, preservation.WhySh
 
 // restsOnSum says that a decision takes a place, or releases a machine, because of how many places others have.
 func restsOnSum(d preservation.Decision) bool {
-	return d.TakesPlace() || slices.ContainsFunc(forOthers, func(why reason.Reason) bool { return d.Why.ID == why.ID })
+	return d.TakesPlace() || slices.ContainsFunc(forOthers, d.Why.Is)
 }
 
 // readElsewhere reads the other MachineDeployments of the pool, and their machines through reader.
