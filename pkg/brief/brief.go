@@ -67,6 +67,14 @@ func First(list []string, n int) []string {
 // More says that n more are not named.
 func More(n int) string { return fmt.Sprintf("and %d more", n) }
 
+// Count says how many there are of a thing, which is named in the singular and has a regular plural: 1 place, 2 places.
+func Count[N int | int32 | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // Duration returns a duration without the units at its end that are 0.
 func Duration(d time.Duration) string {
 	s := d.String()

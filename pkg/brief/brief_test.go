@@ -55,6 +55,15 @@ var _ = Describe("P14: what others wrote", func() {
 		Expect(list).To(Equal([]string{"a", "b", "c"}))
 	})
 
+	DescribeTable("#Count", func(n int, want string) {
+		Expect(Count(n, "failed machine")).To(Equal(want))
+		Expect(Count(int32(n), "failed machine")).To(Equal(want)) // #nosec G115 -- they are few
+	},
+		Entry("none", 0, "0 failed machines"),
+		Entry("one", 1, "1 failed machine"),
+		Entry("several", 21, "21 failed machines"),
+	)
+
 	It("#CutError should cut the text and nothing else", func() {
 		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "m", errors.New(strings.Repeat("\x1b", 10)+strings.Repeat("x", 1<<20)))
 		err := fmt.Errorf("failed: %w", CutError(denied))

@@ -407,7 +407,7 @@ func (e *explanation) share(d, told preservation.Decision) {
 	if names := preservation.Placed(e.world.group, e.world.now); len(names) > 0 {
 		used = "Machines that take one: " + strings.Join(names, ", ")
 	}
-	e.say(Why, preservation.RuleShareUsedUp, "%s has %s. %s.", e.whose(), places(*share), used)
+	e.say(Why, preservation.RuleShareUsedUp, "%s has %s. %s.", e.whose(), brief.Count(*share, "place"), used)
 }
 
 // whose says what the places are of.
@@ -444,14 +444,6 @@ func (e *explanation) machineHours(d preservation.Decision) {
 	default:
 		e.say(Until, preservation.RuleMaxHours, "The machine-hours of the month were used up at %s. Requests and auto-preservation preserve machines again from %s on.", e.at(at), e.at(e.hours.End()))
 	}
-}
-
-// places says how many places there are.
-func places(n int32) string {
-	if n == 1 {
-		return "1 place"
-	}
-	return fmt.Sprintf("%d places", n)
 }
 
 // nodeShows says what the node shows to everybody. Timeout is that of its drain, nil if it is not known.

@@ -275,12 +275,9 @@ func (p *Page) wasThere() {
 		}
 		pods = append(pods, text)
 	}
-	many := fmt.Sprintf("%d pods", len(pods))
-	switch {
-	case s.MorePods:
+	many := brief.Count(len(pods), "pod")
+	if s.MorePods {
 		many = "more than " + many
-	case len(pods) == 1:
-		many = "1 pod"
 	}
 	if len(pods) > 0 {
 		p.say(topicThere, "Its node had %s: %s.", many, strings.Join(brief.First(pods, maxPods), ", "))

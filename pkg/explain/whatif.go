@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -215,7 +216,7 @@ func (e *explanation) changes() {
 		if before.group.SharedIn != "" {
 			owner = "pool"
 		}
-		with(fmt.Sprintf("With %s for its %s (raise autoPreserveFailedMax of its pool in the Shoot)", places(more), owner), func(w *world) { w.offer(&more) })
+		with(fmt.Sprintf("With %s for its %s (raise autoPreserveFailedMax of its pool in the Shoot)", brief.Count(more, "place"), owner), func(w *world) { w.offer(&more) })
 	}
 	if before.group.Rollout {
 		with("If its pool were not being updated", func(w *world) { w.group.Rollout = false })
@@ -486,7 +487,7 @@ func (e *explanation) costs(a *Answer) {
 		return
 	}
 	if e.world.group.Share != nil {
-		text += fmt.Sprintf(" %s has %s (%d taken).", e.whose(), places(*e.world.group.Share), len(preservation.Placed(e.world.group, e.world.now)))
+		text += fmt.Sprintf(" %s has %s (%d taken).", e.whose(), brief.Count(*e.world.group.Share, "place"), len(preservation.Placed(e.world.group, e.world.now)))
 	}
 	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
 }

@@ -134,7 +134,7 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 
 // tell says what was gathered and what was not.
 func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
-	fmt.Fprintf(o.ErrOut, "%d files, %s. Read index.md first: tar -xzOf FILE index.md\n", written.Files, bytesText(int64(written.Bytes)))
+	fmt.Fprintf(o.ErrOut, "%s, %s. Read index.md first: tar -xzOf FILE index.md\n", brief.Count(written.Files, "file"), bytesText(int64(written.Bytes)))
 	if o.SeedNamespace == "" {
 		fmt.Fprintln(o.ErrOut, "The file does not have what only the seed knows (the Machine, its Events, logs of the control plane). Operators get it with --seed-namespace and --seed-kubeconfig.")
 	}
@@ -344,5 +344,5 @@ func bytesText(n int64) string {
 	case n >= 1<<10:
 		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	}
-	return fmt.Sprintf("%d bytes", n)
+	return brief.Count(n, "byte")
 }

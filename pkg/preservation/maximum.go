@@ -10,6 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
@@ -39,14 +40,10 @@ func AtMaximum(deployment *machinev1alpha1.MachineDeployment, failed int) string
 	if name := labels[corev1.LabelTopologyZone]; name != "" {
 		zone = "zone " + name
 	}
-	maximum := fmt.Sprintf("%d machines", facts.PoolOf(deployment).Maximum)
-	if maximum == "1 machines" {
-		maximum = "1 machine"
-	}
-	machines, are := fmt.Sprintf("%d failed machines", failed), "are"
+	are := "are"
 	if failed == 1 {
-		machines, are = "1 failed machine", "is"
+		are = "is"
 	}
 	return fmt.Sprintf("%s is at its maximum of %s in %s because %s %s preserved. The cluster-autoscaler adds no machine there until a preserved machine is released or the maximum is raised",
-		pool, maximum, zone, machines, are)
+		pool, brief.Count(facts.PoolOf(deployment).Maximum, "machine"), zone, brief.Count(failed, "failed machine"), are)
 }

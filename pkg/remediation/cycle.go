@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // PollInterval is how often what is not watched is looked at: what is left of a node that is being made safe.
@@ -128,7 +129,7 @@ func (d *decision) contentsText() string {
 	if d.NodeContents == nil {
 		return "its pods and volumes are not known."
 	}
-	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.NodeContents.Pods, d.NodeContents.VolumeAttachments)
+	return brief.Count(d.NodeContents.Pods, "pod") + " and " + brief.Count(d.NodeContents.VolumeAttachments, "VolumeAttachment") + " were left."
 }
 
 // powerOff does what the truth table says until the host may be on again. What is not known is waited for.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -230,7 +231,7 @@ func (d *decision) rest() {
 	case exhausted && d.now.Before(d.to.record.Again): // remembered (X4)
 		d.wake(d.to.record.Again)
 	case exhausted: // X6
-		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The request for a power cycle was removed, because the host has been power-cycled %d times and its node has not recovered for good.", d.attempts()))
+		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The request for a power cycle was removed, because the host has been power-cycled %s and its node has not recovered for good.", brief.Count(d.attempts(), "time")))
 		d.to.needs, d.taken, d.to.record.Requested, d.to.record.Healthy = false, true, time.Time{}, nil
 		if d.to.phase == v1alpha1.PowerCycleWaiting {
 			d.withdraw()

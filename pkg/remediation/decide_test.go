@@ -1569,7 +1569,7 @@ var _ = Describe("Decide", func() {
 			m.setReady(false, w.now)
 			w.run()
 			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
-			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: The request for a power cycle was removed, because the host has been power-cycled 1 times")))
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: The request for a power cycle was removed, because the host has been power-cycled 1 time")))
 
 			start("a")
 			m.host.cycles = []Cycle{{Machine: "before", Began: w.now.Add(-time.Hour)}}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -107,7 +108,7 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	}
 	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
-		return lookAgain("waiting for the preservation controller to release %d hosts", len(hosts))
+		return lookAgain("waiting for the preservation controller to release %s", brief.Count(len(hosts), "host"))
 	}
 	return nil
 }
@@ -125,7 +126,7 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 	}
 	marked := slices.DeleteFunc(machines, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp != nil || !remediation.Forget(&m) })
 	if len(marked) > 0 {
-		return lookAgain("waiting for the preservation controller to end the power cycles of %d machines", len(marked))
+		return lookAgain("waiting for the preservation controller to end the power cycles of %s", brief.Count(len(marked), "machine"))
 	}
 	return nil
 }

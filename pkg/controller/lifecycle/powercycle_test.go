@@ -244,7 +244,7 @@ var _ = Describe("Power cycles", func() {
 
 		It("should wait for the container to release the hosts, then have it let go of them, then take the permissions away", func() {
 			own("a")
-			Expect(reconcile()).To(MatchError("waiting for the preservation controller to release 1 hosts"))
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to release 1 host"))
 			expect(true, true)
 
 			hosts.owned = hosts.owned[:2]
@@ -466,7 +466,7 @@ var _ = Describe("Power cycles", func() {
 				unmarked.Name, unmarked.Finalizers = "unmarked", nil
 				Expect(c.Create(ctx, unmarked)).To(Succeed())
 				ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
-				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("waiting for the preservation controller to end the power cycles of 1 machines")))
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("waiting for the preservation controller to end the power cycles of 1 machine")))
 				clock.Step(10 * time.Second) // the container is still at work
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
 
@@ -493,7 +493,7 @@ var _ = Describe("Power cycles", func() {
 		}
 
 		It("should keep the container until it has released the hosts", func() {
-			Expect(actuator.Delete(ctx, log, ex)).To(And(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), MatchError(ContainSubstring("to release 1 hosts"))))
+			Expect(actuator.Delete(ctx, log, ex)).To(And(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), MatchError(ContainSubstring("to release 1 host"))))
 			Expect(get(deployment, deployment.Name)).To(Succeed())
 			Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(2))
 

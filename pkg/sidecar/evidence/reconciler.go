@@ -210,7 +210,7 @@ func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, st
 }
 
 func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, bundle *evidence.Bundle, size evidence.Size) {
-	note := fmt.Sprintf("The evidence of the failure is stored in ConfigMap %s: %d files, %d KiB.", name, size.Files, size.Bytes>>10)
+	note := fmt.Sprintf("The evidence of the failure is stored in ConfigMap %s: %s, %d KiB.", name, brief.Count(size.Files, "file"), size.Bytes>>10)
 	var missing []string
 	for _, m := range bundle.Snapshot.Missing {
 		missing = append(missing, fmt.Sprintf("%s (%s)", m.What(), m.Reason))

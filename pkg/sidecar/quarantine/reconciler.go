@@ -249,7 +249,7 @@ func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, 
 
 func (r *Reconciler) tell(ctx context.Context, machine *machinev1alpha1.Machine, name string, d quarantine.Decision) {
 	log := logf.FromContext(ctx).WithValues("machine", machine.Name, "host", name, "failures", d.Count)
-	what := fmt.Sprintf("Machines have failed on host %s %d times within %s.", name, d.Count, r.Settings.Period)
+	what := fmt.Sprintf("Machines have failed on host %s %s within %s.", name, brief.Count(d.Count, "time"), r.Settings.Period)
 	switch {
 	case d.Quarantine:
 		log.Info("The host is put into quarantine")

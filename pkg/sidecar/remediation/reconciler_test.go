@@ -611,7 +611,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(err).To(MatchError(ContainSubstring("away")))
 		}
 		Expect(e.phase(ctx, "m")).To(Equal("Failed"))
-		Expect(e.events).To(ContainElement("Machine Warning PowerCycleFailed: The node was not made safe within 10m0s: 0 pods and 1 VolumeAttachments were left."))
+		Expect(e.events).To(ContainElement("Machine Warning PowerCycleFailed: The node was not made safe within 10m0s: 0 pods and 1 VolumeAttachment were left."))
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKey("hosts/m m pool"))
 		e.fail = func(string, bool) error { return nil }
 		e.settle(ctx)

@@ -227,7 +227,7 @@ var _ = Describe("Power cycles", func() {
 			extension.Spec.ProviderConfig = providerConfig("")
 			return env.Client.Update(ctx, extension)
 		}).Should(Succeed())
-		eventually(waiting("waiting for the preservation controller to release 1 hosts"))
+		eventually(waiting("waiting for the preservation controller to release 1 host"))
 		Expect(secret(Default)).To(HaveKey(prefix + "power-cycle"))
 
 		By("Having somebody else take the request back")
