@@ -18,11 +18,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/hours"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 // Topic is what a sentence is about.
@@ -82,14 +80,6 @@ func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, 
 	return e.sentences, nil
 }
 
-// noNode is the error for a node that does not exist or is not known.
-func noNode(known *observed.Snapshot, name string) error {
-	if unknown := known.Unknown(observed.WhatNode); len(unknown) > 0 {
-		return fmt.Errorf("node %q is not known: %s", name, printable(unknown[0].Reason))
-	}
-	return fmt.Errorf("node %q does not exist", name)
-}
-
 // explanation is one that is being written.
 type explanation struct {
 	snapshot *observed.Snapshot
@@ -108,111 +98,6 @@ func (e *explanation) say(topic Topic, rule preservation.Rule, format string, ar
 		rule = ""
 	}
 	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: string(rule), Text: brief.Printable(fmt.Sprintf(format, args...))})
-}
-
-// find returns whether the machine is known, and puts the group of its MachineDeployment together.
-func (e *explanation) find() (bool, error) {
-	seed := e.snapshot.Seed
-	if seed == nil {
-		if e.node == nil {
-			return false, noNode(e.snapshot, e.name)
-		}
-		e.say(Unknown, "", "What only the seed knows: the machine and its phase, the places of its pool and which machines have them, whether the pool is being updated, and whether operators forbid preserving the machine. Operators see it with --seed-namespace.")
-		return false, nil
-	}
-	machine := seed.Machine(e.name)
-	if machine == nil {
-		if e.node == nil {
-			return false, fmt.Errorf("neither node nor machine %q exists", e.name)
-		}
-		e.say(Unknown, "", "The machine: no machine in namespace %s has this node.", seed.Namespace)
-		return false, nil
-	}
-	if e.deployment = facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
-		e.say(Unknown, "", "The MachineDeployment of machine %s. Without it, nothing is decided on the machine.", machine.Name)
-		return false, nil
-	}
-
-	settings, err := settingsOf(seed.Controller)
-	if seed.Controller == nil {
-		e.say(Unknown, "", "The configuration of the preservation controller: its defaults are assumed.")
-	}
-	if err != nil {
-		e.say(Unknown, "", "Some arguments of the preservation controller: their defaults are assumed, because %s.", printable(err.Error()))
-	}
-	group := settings.group.Of(e.deployment)
-	if account, err := hours.Decode(seed.MachineHours); err == nil && settings.maxHours > 0 {
-		account.Max = settings.maxHours
-		e.hours = new(account.At(e.world.now))
-		group.Hours = &preservation.Hours{SpentAt: e.hours.Spent(e.world.now), Until: e.hours.End()}
-	}
-	// If other machines are not known, it is not known how many places are free: then the share is taken as unknown.
-	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
-		group.Share, e.world.placeUnknown = nil, true
-	}
-	if group.Holder == nil {
-		group.Holder = holderOf(seed.Machines)
-	}
-	machines, rollout := facts.MachinesOf(e.deployment, seed.MachineSets, seed.Machines)
-	group.Rollout = rollout
-	for _, m := range machines {
-		if m == machine {
-			e.world.index = len(group.Members)
-		}
-		group.Members = append(group.Members, memberOf(e.snapshot, m))
-	}
-	if settings.storm.Enabled() {
-		all := make([]facts.Member, len(seed.Machines))
-		for i := range seed.Machines { // the nodes of other MachineDeployments may not be among those that were read
-			all[i] = memberOf(e.snapshot, &seed.Machines[i])
-		}
-		group.Storm = facts.StormOf(all, preservation.FailedSince, settings.storm, group.Timeouts, group.NodeConditions, e.world.now)
-	}
-	e.readElsewhere(&group)
-	e.world.group = group
-	if e.node == nil {
-		e.node = group.Members[e.world.index].Node
-	}
-	return true, nil
-}
-
-// readElsewhere adds the other MachineDeployments of a pool whose zones share their places (P20).
-func (e *explanation) readElsewhere(group *preservation.Group) {
-	seed := e.snapshot.Seed
-	for i := range seed.MachineDeployments {
-		deployment := &seed.MachineDeployments[i]
-		other := group.Of(deployment)
-		if group.SharedIn == "" || deployment.UID == e.deployment.UID || other.SharedIn != group.SharedIn {
-			continue
-		}
-		other.Members, other.Elsewhere = nil, nil
-		if group.Share == nil || deployment.DeletionTimestamp != nil {
-			other.Share = nil
-		}
-		var machines []*machinev1alpha1.Machine
-		machines, other.Rollout = facts.MachinesOf(deployment, seed.MachineSets, seed.Machines)
-		for _, m := range machines {
-			other.Members = append(other.Members, memberOf(e.snapshot, m))
-		}
-		group.Elsewhere = append(group.Elsewhere, other)
-	}
-}
-
-func memberOf(known *observed.Snapshot, m *machinev1alpha1.Machine) facts.Member {
-	member := facts.Member{Machine: m}
-	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
-		member.Node = known.Shoot.Node(node)
-		member.NodeUnknown = member.Node == nil && len(known.Unknown(observed.WhatNode, observed.WhatNodes)) > 0
-	}
-	return member
-}
-
-// holderOf returns the holder that has held the machines, as far as one can see.
-func holderOf(machines []machinev1alpha1.Machine) preservation.Holder {
-	if slices.ContainsFunc(machines, func(m machinev1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }) {
-		return preservation.PreserveExpiry{}
-	}
-	return preservation.HealthTimer{}
 }
 
 // controlled returns whether a preservation controller decides on the machine, and else says so.
@@ -443,129 +328,6 @@ func (e *explanation) machineHours(d preservation.Decision) {
 		e.say(Until, preservation.RuleMaxHours, "If nothing changes, the machine-hours of the month are used up at %s. Then preserved machines are released, unless a maintenance or a power cycle preserves them or operators edited their expiry.", e.at(at))
 	default:
 		e.say(Until, preservation.RuleMaxHours, "The machine-hours of the month were used up at %s. Requests and auto-preservation preserve machines again from %s on.", e.at(at), e.at(e.hours.End()))
-	}
-}
-
-// nodeShows says what the node shows to everybody. Timeout is that of its drain, nil if it is not known.
-func (e *explanation) nodeShows(d preservation.Decision, timeout *time.Duration) {
-	if !e.released(d) { // else the node is about to change
-		if _, tainted := preservation.TaintedSince(e.node); preservation.AwaitsValidation(e.node) {
-			e.say(Why, preservation.RuleUnvalidated, "Its node has taint %s because %s. %s", v1alpha1.TaintPreserved, preservation.WhyUnvalidated.Text, printable(preservation.ReadCondition(preservation.PreservedCondition(e.node)).Drain))
-			e.proof()
-		} else if tainted {
-			e.say(Why, preservation.RuleFail, "Its node has taint %s because the machine failed, and takes no new pods.", v1alpha1.TaintPreserved)
-		}
-		e.drain(e.node, d.Target, timeout)
-	}
-	e.worked(e.node)
-}
-
-// proof says what proves that the machine works, if that is known.
-func (e *explanation) proof() {
-	switch v := e.world.group.Validation; {
-	case v == nil || e.deployment == nil:
-	case v.Key != "":
-		e.say(Why, preservation.RuleValidated, "Label %s=%s of the Node proves that it works.", v.Key, v.Value)
-	default:
-		e.say(Why, preservation.RuleValidated, "Condition %s of the Node proves that it works, if it is True and was reported since the machine came back.", v.Condition)
-	}
-}
-
-// drain says what the drain of a node waits for. Target is nil if the machine is not known, or not preserved.
-func (e *explanation) drain(node *corev1.Node, target *preservation.Record, timeout *time.Duration) {
-	c := preservation.PreservedCondition(node)
-	if c == nil || c.Status != corev1.ConditionTrue || target != nil && !target.Failed { // of a machine that is healthy again, the drain is over
-		return
-	}
-	said := strings.TrimSpace(strings.TrimPrefix(preservation.ReadCondition(c).Drain, machinev1alpha1.PreservedNodeDrainSuccessful))
-	if said = printable(said); said != "" {
-		said = " " + said
-	}
-	forced := true
-	switch c.Reason {
-	case v1alpha1.ReasonDraining:
-		e.say(Drain, "P7", "Its pods are being evicted.%s", said)
-	case v1alpha1.ReasonDrainBlocked:
-		e.say(Drain, "P7", "Evictions are refused.%s", said)
-	case v1alpha1.ReasonPodsKept:
-		e.say(Drain, "P7", "The drain timeout has passed. Pods with volumes stay because the node does not answer.%s They are deleted when the node answers, or if the pool sets forceDeletePodsWithVolumes.", said)
-		return
-	case v1alpha1.ReasonDrained:
-		e.say(Drain, "P7", "The node is drained.")
-		return
-	case v1alpha1.ReasonAwaitingValidation:
-		forced = false
-	case v1alpha1.ReasonPreserved:
-		if target != nil && target.Failed && !target.Drains() {
-			rule, while := preservation.RuleMaintenance, "the node is under maintenance"
-			if slices.ContainsFunc(target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseRemediation }) {
-				rule, while = preservation.RuleRemediation, "its host is power-cycled"
-			}
-			e.say(Drain, rule, "Its pods stay while %s.", while)
-		}
-		forced = false
-	case machinev1alpha1.PreservedByMCM, machinev1alpha1.PreservedByUser: // until the preservation controller has looked
-		forced = false
-	default:
-		e.say(Unknown, "", "Reason %q of condition %s: the preservation controller has another version than this kubectl preserve. The machine is preserved.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
-		forced = false
-	}
-	except := ""
-	if !facts.IsReady(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
-		except = " Pods with volumes stay while the node does not answer"
-		if e.deployment == nil {
-			except += ", unless its pool sets forceDeletePodsWithVolumes"
-		}
-		except += "."
-	}
-	_, tainted := preservation.TaintedSince(node)
-	switch {
-	case !forced || !tainted:
-	case timeout != nil && target != nil:
-		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
-		e.say(Drain, "P7", "The drain began at %s. Pods that are left at %s are deleted by force.%s", e.at(began), e.at(began.Add(*timeout)), except)
-	default:
-		e.say(Drain, "P7", "Pods that are left after the drain timeout (%s unless its pool sets another) are deleted by force.%s", brief.Duration(facts.DefaultTimeouts.Drain), except)
-	}
-}
-
-// worked says who works on a node.
-func (e *explanation) worked(node *corev1.Node) {
-	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
-		e.say(Why, preservation.RuleMaintenance, "Its node has been under maintenance since %s.", printable(since))
-	}
-	for _, nm := range e.snapshot.Shoot.Maintenances {
-		if nm.Spec.NodeName != node.Name {
-			continue
-		}
-		phase := "new"
-		for _, c := range nm.Status.Conditions {
-			if c.Type == "Ready" {
-				phase = c.Reason
-			}
-		}
-		e.say(Why, preservation.RuleMaintenance, "NodeMaintenance %s/%s of %s is in phase %s.", nm.Namespace, nm.Name, printable(nm.Spec.RequestorID), printable(phase))
-	}
-	if preservation.IsPowerCycled(node) {
-		c := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
-		e.say(Why, "X12", "%s", strings.TrimSpace(fmt.Sprintf("The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))))
-	}
-}
-
-// dryRun says when the host would have been power-cycled (X9). The Machine says it, and for an hour an Event of the node.
-func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
-	var at time.Time
-	if machine != nil {
-		at = remediation.DryRun(machine)
-	} else {
-		for _, event := range e.snapshot.Shoot.Events {
-			if then := observed.LastSeen(&event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
-				at = then
-			}
-		}
-	}
-	if !at.IsZero() {
-		e.say(Why, "X9", "powerCycle.automatic of its pool is DryRun. If it were true, the host of the machine would have been power-cycled at %s.", e.at(at))
 	}
 }
 

@@ -7,6 +7,7 @@ package remediation
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -253,4 +254,53 @@ func (d *decision) conclude(phase, note string) {
 	if phase == v1alpha1.PowerCycleFailed {
 		d.wake(d.to.until)
 	}
+}
+
+// begin writes down that a cycle begins, and all that must be on the Machine before its host is touched (X3, X10). That is
+// confirmed before.
+func (d *decision) begin() {
+	if !d.Host.Live {
+		d.Confirm = true
+		return
+	}
+	stamp := d.stamp()
+	r := d.to.record
+	d.to.attempt++
+	d.to.record = record{
+		Began:  stamp,
+		Host:   d.Host.UID,
+		BootID: bootID(d.Node),
+		// The taint of a cycle that failed is still ours.
+		Tainted: r.Tainted,
+		Asked:   r.Asked,
+		Cycles:  append(r.recent(d.now), stamp),
+		DryRun:  r.DryRun,
+		// It may have to wait again.
+		Requested: r.Requested,
+		Automatic: r.Automatic,
+		Healthy:   r.Healthy,
+		Ended:     r.Ended,
+		Again:     r.Again,
+	}
+	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
+	d.to.finalizer = true
+	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is being powered off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
+}
+
+// stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
+// does not count.
+func (d *decision) stepBack(reason string) {
+	d.undo()
+	d.wait(reason)
+}
+
+// undo makes a cycle that has begun one that has not.
+func (d *decision) undo() {
+	d.Deadline = time.Time{}
+	d.to.phase = v1alpha1.PowerCycleWaiting
+	d.to.attempt = max(0, d.is.attempt-1)
+	r := &d.to.record
+	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
+	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
+	r.Servicing, r.Paused = time.Time{}, 0
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -20,19 +19,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-const (
-	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
-	releaseTime = time.Minute
-	// maxAutomatic is how many cycles a host has had within a day, for whatever Machine, when there is no request of ours for it any
-	// more (X9, X20).
-	maxAutomatic = 3
-	// evidenceTime is for how long an automatic cycle waits for evidence that is being gathered: as long as that may take. That of
-	// many machines is gathered one after the other: it waits for its turn, no longer than maxEvidenceTime after the failure (X9).
-	evidenceTime, maxEvidenceTime = time.Minute, 10 * time.Minute
-)
+// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
+const releaseTime = time.Minute
 
 // decision is one that is being taken.
 type decision struct {
@@ -152,50 +142,6 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 	}
 }
 
-// recovered is what becomes of a request for a machine that does not need it any more.
-const recovered = "The request for a power cycle was removed, because the machine has recovered. Its host is not powered off."
-
-// judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
-// unless it had been so, without a request, for some time when it was last seen without one.
-func (d *decision) judge() {
-	quiet := d.UnaskedSince
-	if d.HealthySince.After(quiet) && !d.HealthySince.After(d.now) { // a time in the future cannot be believed
-		quiet = d.HealthySince
-	}
-	switch certain := quiet.Add(d.group.QuietTime); {
-	case !d.to.needs && d.Healthy: // it must be seen once when that is certain
-		d.waitsUntil(certain)
-	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
-	case d.Healthy && !d.Live:
-		d.Confirm = true
-	default:
-		d.to.record.Healthy = new(d.Healthy && !d.Unasked.IsZero() && !certain.After(d.Unasked))
-	}
-}
-
-// isUnwanted says that the machine is healthy, and was not when the power cycle was asked for.
-func (d *decision) isUnwanted() bool {
-	asked := d.to.record.Healthy
-	return d.Healthy && (asked == nil || !*asked)
-}
-
-// drop removes a request for a machine that has recovered (X16). It is not taken for recovered because of a cache.
-func (d *decision) drop() {
-	if !d.to.needs || !d.isUnwanted() {
-		return
-	}
-	if !d.Live {
-		d.Confirm = true
-		return
-	}
-	note := recovered
-	if d.is.record.Healthy == nil && d.is.record.Requested.IsZero() {
-		note = "The request for a power cycle was removed, because the machine is healthy and it is not known whether it was healthy when the power cycle was requested. To power-cycle the healthy machine, request it again."
-	}
-	d.to.needs, d.taken = false, true
-	d.tell(false, EventRecovered, note)
-}
-
 // rest decides on a machine that no cycle is under way for.
 func (d *decision) rest() {
 	if !d.is.record.Ended.IsZero() {
@@ -252,17 +198,6 @@ func (d *decision) attempts() int {
 	return d.to.attempt + len(d.hostCycles(func(c Cycle) bool { return c.Machine != d.Machine.UID }))
 }
 
-// hostCycles returns those of the cycles that the host has had within the last day.
-func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
-	var began []time.Time
-	for _, c := range d.Host.Cycles {
-		if those(c) && d.now.Before(c.Began.Add(CyclePeriod)) {
-			began = append(began, c.Began)
-		}
-	}
-	return began
-}
-
 // prune removes what has expired.
 func (d *decision) prune() {
 	if !d.asks {
@@ -276,141 +211,6 @@ func (d *decision) prune() {
 	if r.Cycles = r.recent(d.now); len(r.Cycles) > 0 {
 		d.wake(r.Cycles[0].Add(CyclePeriod))
 	}
-}
-
-// takeNodeRequest puts the request of a Node on its Machine (X11). It is not acted upon before it is gone from the Node, so
-// that a request that a shoot does not remove counts once.
-func (d *decision) takeNodeRequest() {
-	if d.hasNodeRequest() && d.group.AllowNodes {
-		d.to.needs, d.to.record.Automatic = true, false
-	}
-}
-
-func (d *decision) hasNodeRequest() bool { return isAskedOn(d.Node) }
-
-func isAskedOn(node *corev1.Node) bool {
-	return node != nil && node.Annotations[v1alpha1.AnnotationPowerCycle] == v1alpha1.PowerCycleNow
-}
-
-// ask puts a request on a machine that failed and is preserved without being asked for, one for each failure (X9).
-func (d *decision) ask() {
-	r := &d.to.record
-	preserved := preservation.ReadRecord(d.Machine)
-	if preserved == nil || !preserved.Failed || !preserved.FailedSince.Equal(r.Asked) {
-		r.Asked, r.DryRun = time.Time{}, time.Time{}
-	}
-	s := d.group.Settings
-	if d.to.needs || !s.Automatic && !s.DryRun || d.Host == nil || d.Healthy || !facts.IsPhaseKnown(d.Machine) ||
-		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) && (r.DryRun.IsZero() || s.DryRun) {
-		return
-	}
-	if at := preserved.FailedAt(d.Machine, d.group.Timeouts); d.now.Before(at) {
-		d.wake(at)
-		return
-	}
-	if d.group.Evidence && !preserved.HasEvidence(d.Machine) {
-		at := preserved.FailedAt(d.Machine, d.group.Timeouts).Add(maxEvidenceTime)
-		if began := preserved.EvidenceBegan(d.Machine); !began.IsZero() && began.Add(evidenceTime).Before(at) {
-			at = began.Add(evidenceTime)
-		}
-		if d.now.Before(at) {
-			d.wake(at)
-			return
-		}
-	}
-	cycles := d.hostCycles(func(Cycle) bool { return true })
-	if own := r.recent(d.now); len(own) > len(cycles) {
-		cycles = own
-	}
-	if len(cycles) >= maxAutomatic {
-		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(CyclePeriod))
-		return
-	}
-	if d.isStormy() {
-		return
-	}
-	r.Asked = preserved.FailedSince
-	if s.DryRun {
-		r.DryRun = d.stamp()
-		d.Outcome = DryRunOutcome
-		d.tell(false, EventDryRun, "The host would be power-cycled as soon as nothing is in the way. It is not power-cycled, because automatic is DryRun.")
-		return
-	}
-	r.DryRun = time.Time{}
-	d.to.needs, d.to.record.Healthy, r.Automatic = true, new(false), true
-}
-
-// withdraw ends the wait of a request that is gone. The attempts stay counted.
-func (d *decision) withdraw() {
-	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Healthy = "", time.Time{}, time.Time{}, nil
-	d.to.record.Wait, d.to.record.AwaitsGrant = "", false
-	if !d.to.record.Ended.IsZero() {
-		d.to.phase = v1alpha1.PowerCycleCancelled
-	}
-}
-
-// wait keeps a request waiting, and the machine as long as a cycle would take at the longest (X10): a request that waits for
-// longer goes on waiting, but keeps nothing.
-func (d *decision) wait(reason string) {
-	d.to.until = time.Time{}
-	if until := d.to.record.Requested.Add(d.group.Settings.longest() + d.healthTimeout()); d.now.Before(until) && d.isKept() {
-		d.to.until = until
-		d.wake(until)
-	}
-	d.to.record.AwaitsGrant = reason == reasonGrant
-	d.to.record.Wait = reason
-	if reason != d.is.record.Wait {
-		d.tell(false, EventPrefix+v1alpha1.PowerCycleWaiting, reason)
-	}
-}
-
-// begin writes down that a cycle begins, and all that must be on the Machine before its host is touched (X3, X10). That is
-// confirmed before.
-func (d *decision) begin() {
-	if !d.Host.Live {
-		d.Confirm = true
-		return
-	}
-	stamp := d.stamp()
-	r := d.to.record
-	d.to.attempt++
-	d.to.record = record{
-		Began:  stamp,
-		Host:   d.Host.UID,
-		BootID: bootID(d.Node),
-		// The taint of a cycle that failed is still ours.
-		Tainted: r.Tainted,
-		Asked:   r.Asked,
-		Cycles:  append(r.recent(d.now), stamp),
-		DryRun:  r.DryRun,
-		// It may have to wait again.
-		Requested: r.Requested,
-		Automatic: r.Automatic,
-		Healthy:   r.Healthy,
-		Ended:     r.Ended,
-		Again:     r.Again,
-	}
-	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
-	d.to.finalizer = true
-	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is being powered off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
-}
-
-// stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
-// does not count.
-func (d *decision) stepBack(reason string) {
-	d.undo()
-	d.wait(reason)
-}
-
-// undo makes a cycle that has begun one that has not.
-func (d *decision) undo() {
-	d.Deadline = time.Time{}
-	d.to.phase = v1alpha1.PowerCycleWaiting
-	d.to.attempt = max(0, d.is.attempt-1)
-	r := &d.to.record
-	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
-	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
-	r.Servicing, r.Paused = time.Time{}, 0
 }
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
@@ -465,37 +265,6 @@ func (d *decision) finish() {
 	}
 	d.editNode()
 	d.Confirm = d.Confirm || (d.Release || d.Restore != nil) && !d.Host.Live
-}
-
-// ownsHost says that there is something on the host that this machine, or what it was before it was restored, has to take back
-// (X2): maybe no more than the owner.
-func (d *decision) ownsHost() bool {
-	return d.Host != nil && (d.isLost() || d.Host.Owner != nil && (d.Host.Owner.UID == d.Machine.UID || d.isRestored()))
-}
-
-// isLost says that the host is off for this machine, and does not say so any more: its Owner is to be put back (X20).
-func (d *decision) isLost() bool {
-	return d.Host != nil && d.Host.Unowned && d.Host.Owner == nil && d.is.record.On != "" && d.Host.UID == d.is.record.Host && (d.is.keepsOff() || d.is.finalizer)
-}
-
-// isRestored says that the host is off on behalf of what the machine was before its control plane was restored elsewhere. Its
-// driver has made sure that it is the host of a machine of that namespace and name.
-func (d *decision) isRestored() bool {
-	owner := d.Host.Owner
-	return owner != nil && owner.UID != d.Machine.UID && owner.Namespace == d.Machine.Namespace && owner.Machine == d.Machine.Name
-}
-
-// holdsHost says that the reboot annotation on the host is this very machine's.
-func (d *decision) holdsHost() bool {
-	return d.ownsHost() && d.Host.Requested && !d.isRestored()
-}
-
-// isReleased says that the machine has no host, or one that is known not to be kept off for it.
-func (d *decision) isReleased() bool {
-	if d.Host == nil {
-		return d.NoHost != ""
-	}
-	return !d.ownsHost()
 }
 
 // setPhase begins a phase, and tells of it.

@@ -66,3 +66,34 @@ type Host struct {
 	// Live says that all this is what the API server has, and not what a cache has that may be behind.
 	Live bool
 }
+
+// ownsHost says that there is something on the host that this machine, or what it was before it was restored, has to take back
+// (X2): maybe no more than the owner.
+func (d *decision) ownsHost() bool {
+	return d.Host != nil && (d.isLost() || d.Host.Owner != nil && (d.Host.Owner.UID == d.Machine.UID || d.isRestored()))
+}
+
+// isLost says that the host is off for this machine, and does not say so any more: its Owner is to be put back (X20).
+func (d *decision) isLost() bool {
+	return d.Host != nil && d.Host.Unowned && d.Host.Owner == nil && d.is.record.On != "" && d.Host.UID == d.is.record.Host && (d.is.keepsOff() || d.is.finalizer)
+}
+
+// isRestored says that the host is off on behalf of what the machine was before its control plane was restored elsewhere. Its
+// driver has made sure that it is the host of a machine of that namespace and name.
+func (d *decision) isRestored() bool {
+	owner := d.Host.Owner
+	return owner != nil && owner.UID != d.Machine.UID && owner.Namespace == d.Machine.Namespace && owner.Machine == d.Machine.Name
+}
+
+// holdsHost says that the reboot annotation on the host is this very machine's.
+func (d *decision) holdsHost() bool {
+	return d.ownsHost() && d.Host.Requested && !d.isRestored()
+}
+
+// isReleased says that the machine has no host, or one that is known not to be kept off for it.
+func (d *decision) isReleased() bool {
+	if d.Host == nil {
+		return d.NoHost != ""
+	}
+	return !d.ownsHost()
+}
