@@ -40,6 +40,10 @@ func (l StormLimits) of(machines int) int {
 // maxFailureAge is for how long a failure is part of a storm at most: a storm that does not end holds nothing up for ever.
 const maxFailureAge = 24 * time.Hour
 
+// StormInterval is when to count again while something waits for the end of a storm: the machines of others that recover, or go, tell nobody
+// who waits.
+const StormInterval = 10 * time.Second
+
 // Storm is how many machines of a shoot fail at the same time. The zero value is none.
 type Storm struct {
 	// Failing is how many fail, of how many Machines, and Limit how many may.

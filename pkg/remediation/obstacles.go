@@ -72,16 +72,13 @@ const reasonGrant = "The power cycle waits until the extension allows it, becaus
 // reasonStorm is what an automatic cycle waits for while too many machines fail (X21).
 const reasonStorm = "Too many machines of the shoot fail at the same time: no machine is power-cycled automatically until fewer fail."
 
-// stormInterval is when to look again for the end of a storm: the machines of others that recover, or go, tell nobody here.
-const stormInterval = 10 * time.Second
-
 // isStormy says that too many machines of the shoot fail at the same time, and looks again in time (X21).
 func (d *decision) isStormy() bool {
 	if !d.group.Storm.IsOn() {
 		return false
 	}
 	d.wake(d.group.Storm.Next)
-	d.wake(d.now.Add(stormInterval))
+	d.wake(d.now.Add(facts.StormInterval))
 	return true
 }
 

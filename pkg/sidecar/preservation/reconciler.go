@@ -32,9 +32,6 @@ import (
 const (
 	// nodesInterval is when to look again at what waits for the nodes to be known: one that is gone tells nobody.
 	nodesInterval = 10 * time.Second
-	// stormInterval is when to count again while a machine waits for the end of a storm: the machines of other MachineDeployments that
-	// recover, or go, tell nobody here (P16).
-	stormInterval = 10 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
 )
@@ -158,7 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	next = pace.Earliest(next, group.Storm.Next)
 	if slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.WaitsForStorm() }) {
-		next = pace.Earliest(next, now.Add(stormInterval))
+		next = pace.Earliest(next, now.Add(facts.StormInterval))
 	}
 	return reconcile.Result{RequeueAfter: pace.Until(next, r.Clock.Now())}, nil
 }
