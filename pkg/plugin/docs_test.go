@@ -61,7 +61,7 @@ var _ = Describe("What is written of the plugin", func() {
 
 	It("should be what happens, on the page for those whose node failed", func() {
 		var archive bytes.Buffer
-		_, err := (&evidence.Bundle{Node: "node-1"}).WriteTo(&archive, 1<<20)
+		_, err := (&evidence.Bundle{Node: "node-2"}).WriteTo(&archive, 1<<20)
 		Expect(err).NotTo(HaveOccurred())
 		page, commands := texts()["../../docs/usage/my-node-failed.md"], 0
 		GinkgoT().Chdir(GinkgoT().TempDir()) // evidence is written
@@ -75,7 +75,7 @@ var _ = Describe("What is written of the plugin", func() {
 				if slices.Contains([]string{"extend", "release", "when-failed"}, strings.Fields(args)[0]) {
 					args += " --dry-run=client"
 				}
-				p := newPerson(append(ledgerObjects(), evidenceOf("node-1", archive.Bytes())), nil)
+				p := newPerson(append(ledgerObjects(), evidenceOf("node-2", archive.Bytes())), nil)
 				Expect(p.runs(args)).To(Succeed(), args)
 				if head, output, _ := strings.Cut(block, "\n$ "); head == "text" {
 					_, output, _ = strings.Cut(output, "\n")
