@@ -46,6 +46,7 @@ LANDSCAPE := go run ./test/landscape/cmd/landscape
 
 .PHONY: demo
 demo: ## Show live what happens to machines (STORY=preservation|maintenance, MCM=0.61|0.62, DEMO_EXIT=1: end automatically)
+	@echo "Building the demo..."
 	@MCM=$(MCM) STORY=$(STORY) go run ./test/demo
 
 .PHONY: landscape-up
