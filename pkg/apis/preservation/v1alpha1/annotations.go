@@ -19,7 +19,7 @@ const (
 	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 	// AnnotationMachinePriority on a Machine orders a scale-down: lower values are removed first, and an absent value counts as 3 (P2).
 	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
-	// TaintPreserved is on the Node of a machine in Failed:Preserved, with effect NoSchedule (P7).
+	// TaintPreserved is on the Node of a machine in Failed:Preserved, or of one that has yet to be validated, with effect NoSchedule (P7, V2).
 	TaintPreserved = "node.machine.sapcloud.io/preserved"
 	// ConditionPreserved is the type of the Node condition that shows a preservation (P11).
 	ConditionPreserved = "Preserved"
