@@ -37,8 +37,9 @@ export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Go uses all cores already, and `test` needs its targets in their order.
+# Go uses all cores already.
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
 
@@ -60,7 +61,14 @@ landscape-down: ## Stop the landscape
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-e2e ## Run the unit, integration and e2e tests
+test: ## Run the unit and the integration tests side by side, then the e2e tests
+	@$(LANDSCAPE) assets >/dev/null
+	@go build ./... # not twice side by side
+	@nice $(MAKE) test-unit & unit=$$!; failed=; \
+	$(MAKE) test-integration || failed=1; \
+	wait "$$unit" || failed=1; \
+	[[ -z "$$failed" ]] # integration tests mostly wait, and must not wait for unit tests
+	@$(MAKE) test-e2e
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no other process
