@@ -195,8 +195,8 @@ func protectionInRollout(p *Pool) {
 	machine := machines[0]
 	p.request(machine, "now")
 	p.preserved(machine, runningPreserved, "now")
+	p.rollStalled() // before it rolls, machine-controller-manager takes off the protection of ours, once, and ours comes back
 	states := []func() []*corev1.Node{p.watchNode(machines[0]), p.watchNode(machines[1])}
-	p.rollStalled()
 	still := func(g Gomega) {
 		for _, m := range machines {
 			g.Expect(p.fresh(g, m).DeletionTimestamp).To(BeNil())
