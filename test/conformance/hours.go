@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,7 @@ func (p *Pool) beginAccount(limit int, left time.Duration) *corev1.ConfigMap {
 	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: hours.ConfigMapName}, Data: map[string]string{hours.Key: account.Encode()}}
 	remove := func(ctx context.Context) error { return client.IgnoreNotFound(p.Seed.Delete(ctx, stored.DeepCopy())) }
 	p.Expect(remove(p.ctx)).To(Succeed())
+	p.clearOthers()
 	p.Expect(p.Seed.Create(p.ctx, stored)).To(Succeed())
 	p.t.Cleanup(func() {
 		if err := remove(context.WithoutCancel(p.ctx)); err != nil {
@@ -82,6 +84,24 @@ func (p *Pool) beginAccount(limit int, left time.Duration) *corev1.ConfigMap {
 		}
 	})
 	return stored
+}
+
+// clearOthers has no machine preserved in other pools, where other scenarios may have left some: they would use machine-hours as well.
+func (p *Pool) clearOthers() {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		for name := range p.replicas {
+			deployment := &machinev1alpha1.MachineDeployment{}
+			g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, deployment)).To(Succeed())
+			machines, err := p.machinesOf(p.ctx, deployment)
+			g.Expect(err).NotTo(HaveOccurred())
+			for i := range machines {
+				_, _, err := p.clean(p.ctx, &machines[i])
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(machines[i].Annotations).NotTo(HaveKey(prefix + "cause"))
+			}
+		}
+	})
 }
 
 func readAccount(ctx context.Context, g Gomega, seed client.Reader, stored *corev1.ConfigMap) hours.Account {
