@@ -43,13 +43,13 @@ func Counted(machine *machinev1alpha1.Machine) (kept Span, until time.Time) {
 	return kept, until
 }
 
-// cutByHours returns when a claim ends, whose own expiry is given: with the machine-hours of the month, unless an operator has edited
-// the expiry (P6, P18).
-func (d *Decision) cutByHours(expiry time.Time) time.Time {
-	if !d.hoursSpent || d.Current.edited() && !isNative(d.Machine) {
+// cutByHours returns when a claim ends, whose own expiry is given: with the machine-hours of the month, unless it is what an operator has
+// edited (P6, P18). The limit of P13 may have passed before: what was preserved already when operators lowered it goes on.
+func (d *Decision) cutByHours(g Group, expiry, now time.Time) time.Time {
+	if !g.Hours.areSpent(now) || expiry.Equal(d.Current.Edited) {
 		return expiry
 	}
-	return earlier(expiry, d.limit)
+	return earlier(expiry, g.Hours.SpentAt.Truncate(time.Second))
 }
 
 // awaitHours looks again when the machine-hours of the month are used up, or there are those of the next month.
@@ -63,19 +63,27 @@ func (d *Decision) awaitHours(g Group, now time.Time) {
 	}
 }
 
-// edited says that the expiry is not the one that was written, so that an operator has edited it (P6). It is known only where
-// machine-hours are limited.
-func (r *Record) edited() bool { return !r.Written.IsZero() && !r.Written.Equal(r.Expiry()) }
+// readEdit reads the expiry that an operator has edited: the one that is not as it was written (P6), or was not once. One that
+// machine-controller-manager has begun anew is no edit. It is known only where machine-hours are limited.
+func (r *Record) readEdit(machine *machinev1alpha1.Machine) {
+	if expiry := r.Expiry(); !r.Written.IsZero() && !r.Written.Equal(expiry) && !isNative(machine) {
+		r.Edited = expiry
+	}
+}
 
-// settleWritten has the expiry noted as it is written, where machine-hours are limited. An edit is noted by what was written before.
+// settleWritten has the expiry noted as it is written, where machine-hours are limited, and an edit as long as a claim ends with it:
+// something else may preserve the machine for longer meanwhile.
 func (d *Decision) settleWritten(g Group) {
-	switch {
-	case d.Target == nil:
-	case g.Hours == nil:
-		d.Target.Written = time.Time{}
-	case d.Current == nil || d.Current.Written.IsZero() || !d.Target.Expiry().Equal(d.Current.Expiry()):
-		d.Target.Written = d.Target.Expiry()
-	default:
-		d.Target.Written = d.Current.Written
+	target := d.Target
+	if target == nil {
+		return
+	}
+	target.Written, target.Edited = time.Time{}, time.Time{}
+	if g.Hours == nil {
+		return
+	}
+	target.Written = target.Expiry()
+	if d.Current != nil && target.has(func(c Claim) bool { return c.Expiry.Equal(d.Current.Edited) }) {
+		target.Edited = d.Current.Edited
 	}
 }

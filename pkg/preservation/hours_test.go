@@ -135,6 +135,62 @@ var _ = Describe("Machine-hours", func() {
 				Entry("to earlier, but after they are used up", 10*time.Hour, asked),
 			)
 
+			It("P18: should release what a longest time that was lowered meanwhile let go on", func() {
+				g := group(time.Time{}, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				settle(g, now)
+				g.MaxTimeout = time.Hour
+				settle(g, spentAt)
+				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(now.Add(72*time.Hour)), "it concerns only what begins (P13)")
+				g.Hours = &Hours{SpentAt: spentAt, Until: over}
+				decisions, _ := round(g, spentAt)
+				Expect(decisions[0]).To(And(HaveField("Target", BeNil()), HaveField("Rule", RuleMaxHours), HaveField("Why", WhyHoursUsedUp)))
+			})
+
+			DescribeTable("P18 P6: should still know an edit after something else has preserved the machine for longer", func(begin, end func(*facts.Member)) {
+				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				settle(g, now)
+				editExpiry(g.Members[0].Machine, now.Add(10*time.Hour))
+				settle(g, now.Add(time.Minute))
+				begin(&g.Members[0])
+				settle(g, now.Add(2*time.Minute))
+				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(BeTemporally(">", now.Add(10*time.Hour)))
+				end(&g.Members[0])
+				settle(g, now.Add(3*time.Minute))
+				settle(g, spentAt)
+				record := ReadRecord(g.Members[0].Machine)
+				Expect(record).NotTo(BeNil())
+				Expect(record.Expiry()).To(Equal(now.Add(10 * time.Hour)))
+				decisions, _ := round(g, now.Add(10*time.Hour))
+				Expect(decisions[0].Target).To(BeNil())
+			},
+				Entry("a maintenance that is over",
+					func(m *facts.Member) { m.Node.Annotations[maintenance] = now.Format(time.RFC3339) },
+					func(m *facts.Member) { delete(m.Node.Annotations, maintenance) }),
+				Entry("the share, because the machine has failed, which ends with the machine-hours",
+					func(m *facts.Member) {
+						failing(m.Machine)
+						NotReady(m.Node)
+					}, func(*facts.Member) {}),
+			)
+
+			It("P18: should not take what machine-controller-manager has begun anew for an edit", func() {
+				if !native {
+					return
+				}
+				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
+				settle(g, now)
+				anew := now.Add(time.Minute)
+				status := &g.Members[0].Machine.Status.CurrentStatus
+				status.LastUpdateTime, status.PreserveExpiryTime = metav1.NewTime(anew), &metav1.Time{Time: anew.Add(96 * time.Hour)}
+				settle(g, anew)
+				By("Restarting the timer that shows it")
+				status = &g.Members[0].Machine.Status.CurrentStatus
+				status.LastUpdateTime = metav1.NewTime(anew.Add(time.Minute))
+				settle(g, anew.Add(time.Minute))
+				decisions, _ := round(g, spentAt)
+				Expect(decisions[0]).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyHoursUsedUp)))
+			})
+
 			It("should note nothing where machine-hours are not limited, and begin with what is there", func() {
 				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
 				hours := g.Hours

@@ -34,8 +34,9 @@ type Notes struct {
 	RemediatedUntil time.Time `json:"remediatedUntil,omitzero"`
 	// ValidatingSince is that of the Record.
 	ValidatingSince time.Time `json:"validatingSince,omitzero"`
-	// Written is that of the Record.
+	// Written and Edited are those of the Record.
 	Written time.Time `json:"written,omitzero"`
+	Edited  time.Time `json:"edited,omitzero"`
 	// ExpiryInStatus is the UID of the Machine once the expiry was written into its status. What is there before is what
 	// machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine that is restored after a migration of
 	// the control plane has a new UID and an empty status.

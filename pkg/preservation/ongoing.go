@@ -32,7 +32,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 		if !a.ownBound {
-			claim.Expiry = d.cutByHours(claim.Expiry)
+			claim.Expiry = d.cutByHours(g, claim.Expiry, now)
 		}
 	}
 	renewed := d.renewRemediation(g, now)
@@ -45,9 +45,12 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()) && !d.Target.hasOnly(Claim.outlives):
 		d.spend(g, now)
-		if rule, why := d.overLimit(); !now.Before(d.limit) && (d.ConsumeRequest || d.hoursSpent && now.Before(d.Current.Expiry())) {
+		switch rule, why := d.overLimit(); {
+		case g.Hours.areSpent(now) && now.Before(d.Current.Expiry()):
+			d.end(RuleMaxHours, WhyHoursUsedUp)
+		case !now.Before(d.limit) && d.ConsumeRequest:
 			d.end(rule, why)
-		} else {
+		default:
 			d.release(d.whyOver(g, now))
 		}
 	case d.Request.Value == v1alpha1.RequestFalse && outliving == nil:

@@ -76,6 +76,9 @@ type Record struct {
 	// Written is the expiry as it was written, where machine-hours are limited: another one is an operator's edit (P6, P18). Zero
 	// otherwise.
 	Written time.Time
+	// Edited is the expiry of the claims that an operator has edited, where machine-hours are limited: they go on when those are used up
+	// (P6, P18). Zero for none.
+	Edited time.Time
 }
 
 // Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
@@ -213,7 +216,9 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
 		Share:       notes.Share,
 		Written:     notes.Written,
+		Edited:      notes.Edited,
 	}
+	record.readEdit(machine)
 	if record.maintained() {
 		record.MaintenanceOver = notes.MaintenanceOver
 	}
@@ -273,11 +278,12 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 
 // note notes what nobody but this package reads of a record, nil for none. RemediatedUntil outlives it.
 func (n *Notes) note(r *Record) {
-	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver, n.ValidatingSince, n.Written = nil, time.Time{}, 0, time.Time{}, time.Time{}, time.Time{}
+	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver, n.ValidatingSince = nil, time.Time{}, 0, time.Time{}, time.Time{}
+	n.Written, n.Edited = time.Time{}, time.Time{}
 	if r == nil {
 		return
 	}
-	n.FailsAt, n.RemediatedUntil, n.Written = r.FailsAt.UTC(), time.Time{}, r.Written.UTC()
+	n.FailsAt, n.RemediatedUntil, n.Written, n.Edited = r.FailsAt.UTC(), time.Time{}, r.Written.UTC(), r.Edited.UTC()
 	if len(r.Claims) > 1 { // a single claim is all in the annotations
 		for _, claim := range r.Claims {
 			claim.Expiry = claim.Expiry.UTC()

@@ -44,7 +44,7 @@ var defects = []defect{
 	{"P20: grants of places are not counted", "pkg/sidecar/preservation/places.go", "g.Granted = granted.drop(*g, r.Clock.Now())", "granted.drop(*g, r.Clock.Now())"},
 	{"P20: a zone gives places away whatever the others have", domain + "share.go", "		all[i].granted = g.Granted.Has(uid)\n", "		all[i].granted, all[i].apart = false, all[i].elsewhere\n		reserved = 0\n		if all[i].elsewhere {\n			all[i].Target, all[i].Current, all[i].claims = nil, nil, false\n		}\n"},
 	{"P17: a time is counted twice", "pkg/hours/account.go", "m.Counted = m.Counted.Add(more)", "m.Counted = m.Counted.Add(more / 2)"},
-	{"P18: machines are kept on when the machine-hours are used up", domain + "hours.go", "if !d.hoursSpent || d.Current.edited()", "if d.Current != nil || d.Current.edited()"},
+	{"P18: machines are kept on when the machine-hours are used up", domain + "hours.go", "if !g.Hours.areSpent(now) || expiry", "if g.Hours != nil || expiry"},
 	{"R2: what is on the node does not count", domain + "request.go", "; ok || templated {", "; ok && templated {"},
 	{"R3: what is invalid asks", domain + "request.go", "	default:\n		request.Invalid = value", "	default:\n		request.Value = v1alpha1.RequestNow"},
 	{"R3: what is invalid withdraws", domain + "ongoing.go", "return d.Request.Invalid == \"\" && (!d", "return (!d"},
