@@ -53,7 +53,8 @@ type Hours struct {
 	reading chan struct{}
 	unread  error
 	triedAt time.Time
-	// saved is when the account was written last, urgent says that it is to be written now, and failed since when that was tried.
+	// saved is when the account was written last, urgent says that it is to be written now, and failed since when that was tried. After a
+	// restart it is written with the first machine that is preserved: who is restarted more than once an hour would never write it.
 	saved  time.Time
 	urgent bool
 	failed time.Time
@@ -85,7 +86,7 @@ func (h *Hours) observe(ctx context.Context, deployment *machinev1alpha1.Machine
 	before, spentAt := h.account, h.spentAt
 	h.account = before.Advance(deployment.Name, poolOf(deployment), seen, now)
 	h.account.Max = h.Max
-	h.urgent = h.urgent || ended(before, h.account)
+	h.urgent = h.urgent || turned(before, h.account)
 	note := h.settle(now)
 	others = slices.DeleteFunc(h.account.Deployments(now), func(name string) bool { return name == deployment.Name })
 	if note != "" {
@@ -115,10 +116,10 @@ func (h *Hours) settle(now time.Time) string {
 	return note
 }
 
-// ended says that machines are not preserved any more.
-func ended(before, after hours.Account) bool {
+// turned says that machines are not preserved any more, or are again, of which nobody else knows since when.
+func turned(before, after hours.Account) bool {
 	for uid, m := range before.Machines {
-		if !m.Expires.IsZero() && after.Machines[uid].Expires.IsZero() {
+		if m.Expires.IsZero() != after.Machines[uid].Expires.IsZero() {
 			return true
 		}
 	}
@@ -150,8 +151,8 @@ func (h *Hours) load(ctx context.Context, now time.Time) error {
 	if h.unread, h.triedAt = err, now; err != nil {
 		return err
 	}
-	h.stored, h.account, h.saved = stored, account.Resume(seen, now), now
-	h.urgent = h.urgent || ended(account, h.account)
+	h.stored, h.account = stored, account.Resume(seen, now)
+	h.urgent = h.urgent || turned(account, h.account)
 	return nil
 }
 
@@ -199,7 +200,7 @@ func (h *Hours) forget(deployment string) {
 	before := h.account
 	h.account = before.Forget(deployment)
 	h.untold.Delete(deployment)
-	h.urgent = h.urgent || ended(before, h.account)
+	h.urgent = h.urgent || turned(before, h.account)
 }
 
 // take returns what people are to be told on a MachineDeployment, once.

@@ -125,6 +125,28 @@ var _ = Describe("Hours", func() {
 				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 6.5*3600, 2))
 			})
 
+			It("P17: should count everything if it is restarted more often than it writes", func(ctx SpecContext) {
+				begin(1000)
+				restartOften := func() {
+					for range 6 {
+						pass(ctx, 40*time.Minute)
+						e.restart()
+						limit(1000)
+					}
+					e.settle(ctx)
+				}
+				restartOften()
+				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 4*3600, 60), "from the beginning")
+
+				By("Preserving it anew")
+				e.editNode(ctx, "m", without(preserve))
+				e.settle(ctx)
+				e.settle(ctx)
+				e.editNode(ctx, "m", with("now"))
+				restartOften()
+				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 8*3600, 60))
+			})
+
 			It("P17: should count what has ended without being stored until its end, and nothing for what is gone", func(ctx SpecContext) {
 				begin(1000)
 				pass(ctx, 90*time.Minute)
