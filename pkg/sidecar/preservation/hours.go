@@ -249,8 +249,8 @@ func (h *Hours) save(ctx context.Context, deployment string, now time.Time) time
 	if !slices.Contains(preserved, deployment) {
 		return time.Time{}
 	}
-	next := h.saved.Add(accountInterval)
-	return pace.Earliest(next, h.account.Warns(now))
+	next := pace.Earliest(h.saved.Add(accountInterval), h.account.Warns(now))
+	return pace.Earliest(next, h.account.End()) // how long the hours of the next month last is known only then
 }
 
 // write writes the account. The mutex is unlocked meanwhile.

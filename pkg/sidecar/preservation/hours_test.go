@@ -226,6 +226,25 @@ var _ = Describe("Hours", func() {
 				Expect(preserved(ctx)).To(ConsistOf("m"))
 			})
 
+			It("P18: should look when the month is over at when the machine-hours of the next one are used up", func(ctx SpecContext) {
+				var objects []client.Object
+				deployment := Deployment("pool", Share("1"))
+				set := Set("set", deployment)
+				for _, name := range []string{"m", "n", "o"} {
+					objects = append(objects, Machine(name, Of(set)), Node(name, with("now")))
+				}
+				e = newEnvironment(holder, append(objects, deployment, set)...)
+				writes, writeErr = 0, nil
+				limit(1)
+				month := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+				e.clock.SetTime(month.Add(-10 * time.Minute))
+				e.settle(ctx)
+				Expect(preserved(ctx)).To(ConsistOf("m"))
+				pass(ctx, 40*time.Minute)
+				Expect(preserved(ctx)).To(BeEmpty())
+				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 3600, 10))
+			})
+
 			It("P18: should warn on all MachineDeployments with preserved machines, and release those of all", func(ctx SpecContext) {
 				var objects []client.Object
 				for _, name := range []string{"a", "b", "c"} {
