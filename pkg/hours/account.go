@@ -113,21 +113,31 @@ func (a Account) begin() time.Time {
 // End returns when the month is over.
 func (a Account) End() time.Time { return a.begin().AddDate(0, 1, 0) }
 
-// At returns the account in the month of now. A clock that goes back does not bring a former month back.
+// clockError is by how much a clock may be wrong. An account of a month that begins later was written by one that is worse: until then,
+// nothing would be counted.
+const clockError = 24 * time.Hour
+
+// At returns the account in the month of now. A clock that goes back a little does not bring a former month back.
 func (a Account) At(now time.Time) Account {
-	month := now.UTC().Format(monthLayout)
-	if month <= a.Month {
+	month, wrong := now.UTC().Format(monthLayout), a.begin().After(now.Add(clockError))
+	if month <= a.Month && !wrong {
 		return a
 	}
 	a.Month, a.Pools, a.SpentAt, a.Told = month, nil, time.Time{}, 0
 	begin := a.begin()
+	if wrong {
+		a.Began = earliest(a.Began, seconds(now))
+	}
 	a.Machines = maps.Clone(a.Machines)
 	for uid, m := range a.Machines {
 		// The others show by it that they were not preserved in this month.
 		if m.Counted.Before(begin) && !m.Expires.IsZero() {
 			m.Counted = begin
-			a.Machines[uid] = m
 		}
+		if wrong {
+			m.Counted = earliest(m.Counted, seconds(now))
+		}
+		a.Machines[uid] = m
 	}
 	return a
 }
@@ -203,6 +213,8 @@ func (m Machine) uncounted(now time.Time) time.Duration {
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // Forget drops the machines of a MachineDeployment that is gone. What they took stays.
 func (a Account) Forget(deployment string) Account {

@@ -123,6 +123,20 @@ var _ = Describe("Account", func() {
 		Expect(a.Used(end.Add(time.Hour))).To(BeEquivalentTo(3600), "who reads an account of the month before sees that it is over")
 	})
 
+	DescribeTable("P17: should count again once a clock is right that was wrong by months", func(wrong Account) {
+		seen := []Seen{kept("a", 0, 1000)}
+		read, err := Decode(wrong.Advance("d", "p", seen, start.AddDate(0, 2, 0)).Encode())
+		Expect(err).NotTo(HaveOccurred())
+		a := read.Advance("d", "p", seen, at(10)).Advance("d", "p", seen, at(30))
+		Expect(a.Month).To(Equal("2026-11"))
+		Expect(used(a, 40)).To(Equal(30*time.Minute), "from when it is right")
+		a = a.Advance("d", "p", append(seen, kept("b", 20, 1000)), at(40))
+		Expect(used(a, 40)).To(Equal((30 + 20) * time.Minute))
+	},
+		Entry("later", New(start).Advance("d", "p", []Seen{kept("a", 0, 1000)}, start)),
+		Entry("from the beginning", New(start.AddDate(0, 2, 0))),
+	)
+
 	It("P17: should not take for preserved in the new month what was so in the former one, and forget it once nothing can be counted twice", func() {
 		end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 		was := Seen{UID: "a", Since: start, Ended: start.Add(time.Hour)}
