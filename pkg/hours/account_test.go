@@ -186,6 +186,7 @@ var _ = Describe("Account", func() {
 		Entry("with two", 60, 30, kept("a", 0, 1000), kept("b", 0, 1000)),
 		Entry("with one that expires before", 60, 50, kept("a", 0, 1000), kept("b", 0, 10)),
 		Entry("with one that expires just then", 60, 30, kept("a", 0, 1000), kept("b", 0, 30)),
+		Entry("with two that expire just then", 60, 30, kept("a", 0, 30), kept("b", 0, 30)),
 		Entry("never, if all expire before", 60, -1, kept("a", 0, 20), kept("b", 0, 30)),
 		Entry("never, without machines", 60, -1),
 		Entry("not in this month", 60*24*40, -1, kept("a", 0, 60*24*50)),
@@ -218,6 +219,14 @@ var _ = Describe("Account", func() {
 		Expect(a.SpentAt).To(BeZero())
 		Expect(settle(600)).To(HavePrefix("Machines of the shoot have been preserved for all 10 machine-hours that operators allow in 2026-11 (UTC). "))
 		Expect(a.SpentAt).To(Equal(at(600)))
+
+		By("Releasing the machine just then")
+		released, note := a.Advance("d", "p", []Seen{over("a", 0)}, at(600)).Settle(at(700))
+		Expect(used(released, 700)).To(Equal(10 * time.Hour))
+		Expect(note).To(BeEmpty())
+		Expect(released.SpentAt).To(Equal(at(600)))
+
+		By("Not releasing it")
 		Expect(settle(601)).To(BeEmpty())
 		Expect(a.SpentAt).To(Equal(at(600)))
 
