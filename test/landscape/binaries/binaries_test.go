@@ -233,3 +233,29 @@ var _ = Describe("Binaries", func() {
 		}
 	})
 })
+
+var _ = Describe("#linkAll", func() {
+	It("should put files in the place of others, and leave those that are there already", func() {
+		from, to := GinkgoT().TempDir(), filepath.Join(GinkgoT().TempDir(), "bin")
+		files := map[string]string{"command": filepath.Join(from, "command")}
+		Expect(os.WriteFile(files["command"], []byte("new"), 0o600)).To(Succeed())
+		for range 2 {
+			Expect(linkAll(files, to)).To(Equal(map[string]string{"command": filepath.Join(to, "command")}))
+			Expect(os.ReadFile(filepath.Join(to, "command"))).To(BeEquivalentTo("new"))
+		}
+		Expect(os.Remove(filepath.Join(to, "command"))).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(to, "command"), []byte("old"), 0o600)).To(Succeed())
+		_, err := linkAll(files, to)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.ReadFile(filepath.Join(to, "command"))).To(BeEquivalentTo("new"))
+		Expect(linkAll(files, from)).To(Equal(files))
+	})
+
+	It("should fail where a file is gone", func() {
+		dir := GinkgoT().TempDir()
+		for _, to := range []string{dir, GinkgoT().TempDir()} {
+			_, err := linkAll(map[string]string{"command": filepath.Join(dir, "command")}, to)
+			Expect(err).To(MatchError(os.ErrNotExist))
+		}
+	})
+})
