@@ -207,3 +207,7 @@ func needsKeptOffHosts(e *Environment) string {
 func needsMaintenanceAndNeverJoins(e *Environment) string {
 	return cmp.Or(needsMaintenance(e), needsNeverJoins(e))
 }
+
+func needsStormLimitsAndHosts(e *Environment) string {
+	return cmp.Or(needsStormLimits(e), needsHosts(e))
+}

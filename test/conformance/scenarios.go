@@ -108,6 +108,7 @@ func Scenarios() []Scenario {
 		{Name: "power-cycle-absent", Rules: []string{"X19"}, Alone: true, Long: true, needs: needsHosts, run: absentController},
 		{Name: "power-cycle-restart", Rules: []string{"X1", "X3", "X4"}, Alone: true, Long: true, needs: needsHosts, run: restartInPowerCycle},
 		{Name: "storm", Rules: []string{"P16"}, Share: 1, Alone: true, Long: true, needs: needsStormLimits, run: storm},
+		{Name: "storm-cycles", Rules: []string{"X21"}, Share: 1, Alone: true, Long: true, needs: needsStormLimitsAndHosts, run: stormCycles},
 		{Name: "machine-hours", Rules: []string{"P17", "P18"}, Share: 2, Alone: true, Long: true, needs: needsMachineHours, run: machineHours},
 		{Name: "restart", Rules: []string{"P8"}, Share: 2, Alone: true, run: restart},
 		{Name: "shoot-away", Rules: []string{"P9"}, Share: 1, Alone: true, needs: needsShootAway, run: shootAway},

@@ -6,6 +6,7 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -63,6 +64,82 @@ func storm(p *Pool) {
 	p.Expect(ready).To(HaveField("Status", corev1.ConditionTrue))
 	p.Expect(now).To(BeTemporally(">=", ready.LastTransitionTime.Add(settlingTime)))
 	p.Expect(p.fresh(p, back).Annotations).NotTo(HaveKey(prefix + "cause"))
+}
+
+// stormCycles: two machines fail at the same time while a third, which was auto-preserved before, waits for an automatic power cycle.
+// None is requested for it until one of the two has settled. A person's request for that one does not wait.
+//
+// Only one node is not ready at a time: X8 does not hinder any cycle, and the storm is all that hinders the automatic one.
+func stormCycles(p *Pool) {
+	p.limitStorm(1)
+	settings := p.powerCycle()
+	settings.MaxConcurrent = new(int32(perZone + 1))
+	p.setPowerCycle(settings)
+	p.scale(perZone + 1)
+	machines := p.running(perZone + 1)
+	automatic, asked, other := machines[0], machines[1], machines[2]
+
+	p.fail(automatic, NodeCondition)
+	p.preserved(automatic, failedPreserved, "auto")
+	p.eventually(func(g Gomega) { // or an automatic cycle would wait for that, and failures that began together with this one would be one storm
+		annotations := p.fresh(g, automatic).Annotations
+		g.Expect(annotations).To(HaveKeyWithValue(v1alpha1.AnnotationEvidence, annotations[v1alpha1.AnnotationFailedSince]))
+		since, err := time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationFailedSince])
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(time.Since(since)).To(BeNumerically(">", max(settlingTime, p.settings.Health)))
+	})
+	for _, machine := range []*machinev1alpha1.Machine{asked, other} { // the storm does not end because a machine is replaced
+		p.request(machine, "now")
+		p.preserved(machine, runningPreserved, "now")
+	}
+	before := map[string]*corev1.Node{}
+	for _, machine := range machines {
+		before[machine.Name] = p.node(p, machine)
+	}
+	p.fail(asked, KernelHang)
+	p.eventually(func(g Gomega) {
+		g.Expect(p.node(g, asked)).NotTo(withCondition(corev1.NodeReady, corev1.ConditionTrue))
+	})
+	p.fail(other, NodeCondition)
+	for _, machine := range []*machinev1alpha1.Machine{asked, other} { // the preservation controller has seen both failures
+		p.eventually(func(g Gomega) {
+			g.Expect(p.fresh(g, machine).Annotations).To(HaveKeyWithValue(prefix+"phase", BeElementOf("Unknown:Preserved", failedPreserved)))
+		})
+	}
+
+	seen := p.watchCycle(automatic, nil)
+	settings.Automatic = new(v1alpha1.AutomaticTrue)
+	p.setPowerCycle(settings)
+	p.askForCycle(asked)
+	p.cycled(asked, before[asked.Name])
+	ready := v1alpha1.ConditionOf(p.node(p, asked), corev1.NodeReady)
+	p.Expect(ready).To(HaveField("Status", corev1.ConditionTrue))
+	settled := ready.LastTransitionTime.Add(settlingTime)
+
+	var requested time.Time
+	p.eventually(func(g Gomega) { requested = p.cycleRequested(g, automatic) })
+	p.t.Logf("Machine %s: an automatic power cycle was requested %s after machine %s had settled", automatic.Name, requested.Sub(settled), asked.Name)
+	p.Expect(requested).To(BeTemporally(">=", settled), "no power cycle is requested automatically in a storm")
+	p.Expect(p.fresh(p, other).Annotations).To(HaveKeyWithValue(prefix+"phase", failedPreserved), "it has failed all the time")
+	p.eventually(func(g Gomega) { // a machine that recovers before its host is off is not power-cycled
+		g.Expect(p.fresh(g, automatic).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPowerCyclePhase,
+			BeElementOf(v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.PowerCyclePoweringOn, v1alpha1.PowerCycleStarting)))
+	})
+	p.fail(automatic, NoFault) // a power cycle does not remove the condition
+	p.cycled(automatic, before[automatic.Name])
+	p.oneCycle(seen())
+}
+
+// cycleRequested returns since when there is a request for the power cycle of a machine that waits, or is under way.
+func (p *Pool) cycleRequested(g Gomega, machine *machinev1alpha1.Machine) time.Time {
+	record := struct {
+		Requested time.Time `json:"requested"`
+	}{}
+	annotations := p.fresh(g, machine).Annotations
+	g.Expect(annotations).To(HaveKey(v1alpha1.AnnotationPowerCyclePhase))
+	g.Expect(json.Unmarshal([]byte(annotations[v1alpha1.AnnotationPowerCycleRecord]), &record)).To(Succeed())
+	g.Expect(record.Requested).NotTo(BeZero())
+	return record.Requested
 }
 
 // healNewest lets the machine that does not join do so when the scenario ends.
