@@ -54,8 +54,9 @@ func storm(p *Pool) {
 		}
 		g.Expect(left).To(HaveLen(perZone))
 	})
-	p.healNewest(machines)
 
+	// Machine-controller-manager replaces none of them before the one that it replaces is gone, nor, but for a moment in between, before
+	// the new one has joined.
 	back, stays := left[0], left[1]
 	p.fail(back, NoFault)
 	p.preserved(stays, failedPreserved, "auto")
@@ -64,6 +65,7 @@ func storm(p *Pool) {
 	p.Expect(ready).To(HaveField("Status", corev1.ConditionTrue))
 	p.Expect(now).To(BeTemporally(">=", ready.LastTransitionTime.Add(settlingTime)))
 	p.Expect(p.fresh(p, back).Annotations).NotTo(HaveKey(prefix + "cause"))
+	p.healNewest(machines)
 }
 
 // stormCycles: two machines fail at the same time while a third, which was auto-preserved before, waits for an automatic power cycle.
@@ -102,9 +104,7 @@ func stormCycles(p *Pool) {
 	})
 	p.fail(other, NodeCondition)
 	for _, machine := range []*machinev1alpha1.Machine{asked, other} { // the preservation controller has seen both failures
-		p.eventually(func(g Gomega) {
-			g.Expect(p.fresh(g, machine).Annotations).To(HaveKeyWithValue(prefix+"phase", BeElementOf("Unknown:Preserved", failedPreserved)))
-		})
+		p.eventually(func(g Gomega) { g.Expect(p.fresh(g, machine).Annotations).To(beFailing()) })
 	}
 
 	seen := p.watchCycle(automatic, nil)
@@ -120,7 +120,7 @@ func stormCycles(p *Pool) {
 	p.eventually(func(g Gomega) { requested = p.cycleRequested(g, automatic) })
 	p.t.Logf("Machine %s: an automatic power cycle was requested %s after machine %s had settled", automatic.Name, requested.Sub(settled), asked.Name)
 	p.Expect(requested).To(BeTemporally(">=", settled), "no power cycle is requested automatically in a storm")
-	p.Expect(p.fresh(p, other).Annotations).To(HaveKeyWithValue(prefix+"phase", failedPreserved), "it has failed all the time")
+	p.Expect(p.fresh(p, other).Annotations).To(beFailing(), "it has failed all the time")
 	p.eventually(func(g Gomega) { // a machine that recovers before its host is off is not power-cycled
 		g.Expect(p.fresh(g, automatic).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPowerCyclePhase,
 			BeElementOf(v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.PowerCyclePoweringOn, v1alpha1.PowerCycleStarting)))
@@ -128,6 +128,11 @@ func stormCycles(p *Pool) {
 	p.fail(automatic, NoFault) // a power cycle does not remove the condition
 	p.cycled(automatic, before[automatic.Name])
 	p.oneCycle(seen())
+}
+
+// beFailing matches the annotations of a machine that is preserved, and fails or has failed.
+func beFailing() types.GomegaMatcher {
+	return HaveKeyWithValue(prefix+"phase", BeElementOf("Unknown:Preserved", failedPreserved))
 }
 
 // cycleRequested returns since when there is a request for the power cycle of a machine that waits, or is under way.
