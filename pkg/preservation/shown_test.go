@@ -48,6 +48,11 @@ var _ = Describe("The machine that a node shows", func() {
 		running, unknown = machinev1alpha1.MachineRunning, machinev1alpha1.MachineUnknown
 	)
 
+	It("V1: should not have failed while it awaits its validation, although the taint is there", func() {
+		awaiting := Condition("Preserved", corev1.ConditionTrue, v1alpha1.ReasonAwaitingValidation, "Machine preserved until "+stamp(until)+".")
+		Expect(ReadRecord(Shown(Node("m", created, awaiting, tainted), now)).Failed).To(BeFalse())
+	})
+
 	// All that the shoot's own people see, in kubectl and in the explanation, is made of this.
 	DescribeTable("P11: should be the one that it is most likely to be", func(phase machinev1alpha1.MachinePhase, updated time.Time, want *Record, opts ...NodeOption) {
 		machine := Shown(Node("m", append([]NodeOption{created}, opts...)...), now)

@@ -398,7 +398,7 @@ var _ = Describe("Validation", func() {
 
 				g = group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
 				settle(g, now)
-				edit(g, over)
+				edit(g, over, Taint("example.com/own", later))
 				Expect(settle(g, later)).To(ConsistOf(RuleMaintenanceOver))
 				expectOrdinary(g)
 			})
