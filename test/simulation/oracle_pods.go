@@ -28,6 +28,8 @@ type podRules struct {
 type drained struct {
 	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
 	since, until time.Time
+	// cycled says that a power cycle of its host was wanted at last.
+	cycled bool
 }
 
 // observePods is called with each change.
@@ -74,6 +76,12 @@ func (o *oracle) observeDrain(node string) {
 		o.pods.drains[node] = d
 	case taint < 0 && d != nil && d.until.IsZero():
 		d.until = time.Now()
+	case taint >= 0:
+		_, cycled := s.record.Claims[v1alpha1.CauseRemediation]
+		if cycled || d.cycled { // the pods stay while a power cycle is wanted, and the drain begins anew after it
+			d.since = time.Now()
+		}
+		d.cycled = cycled
 	}
 }
 
