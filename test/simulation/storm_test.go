@@ -31,6 +31,10 @@ func TestKnownStorms(t *testing.T) {
 		"P16: a machine does not come back with its zone": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
 			{20 * time.Minute, ZoneOutage{3, 1, 4 * time.Minute}},
 		}}, seen{kept: 1, "terminated": 1, "storm": some}},
+		// The others are back, and have yet to settle.
+		"P16: a machine fails when its zone has just come back": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
+			{20 * time.Minute, ZoneOutage{3, 1, 8 * time.Minute}},
+		}}, seen{kept: 0, "terminated": 1, "storm": some}},
 		// The first one is replaced while too many have failed, the other one is alone then.
 		"P16: two machines do not come back with their zone": {History{Replicas: 4, Share: 1, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
 			{20 * time.Minute, ZoneOutage{4, 2, 4 * time.Minute}},
