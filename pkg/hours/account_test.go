@@ -156,6 +156,7 @@ var _ = Describe("Account", func() {
 		Expect(used(a.Advance("d", "p", []Seen{ended(40)}, at(100)), 100)).To(Equal(40 * time.Minute))
 		Expect(used(a.Advance("d", "p", []Seen{ended(40)}, at(100)).Advance("d", "p", []Seen{ended(40)}, at(200)), 200)).To(Equal(40 * time.Minute))
 		Expect(used(a.Advance("d", "p", []Seen{ended(5)}, at(100)), 100)).To(Equal(10*time.Minute), "what was counted stays")
+		Expect(used(a.Advance("d", "p", []Seen{{UID: "a", Until: at(1000), Ended: at(5)}}, at(100)), 100)).To(Equal(100*time.Minute), "it is preserved again")
 		Expect(used(a.Advance("d", "p", []Seen{ended(1200)}, at(1300)), 1300)).To(Equal(1000*time.Minute), "something else preserved it on")
 		Expect(used(a.Advance("d", "p", []Seen{over("a", 0)}, at(100)), 100)).To(Equal(10*time.Minute), "nobody knows")
 	})
