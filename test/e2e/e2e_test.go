@@ -61,14 +61,14 @@ const (
 func TestMCM061(t *testing.T)       { run(t, "0.61", breaks) }
 func TestAlone061(t *testing.T)     { run(t, "0.61", alone) }
 func TestAlone062(t *testing.T)     { run(t, "0.62", alone) }
+func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
 func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
 func TestMCM062(t *testing.T)       { run(t, "0.62", breaks) }
-func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
-	landscapes = flag.Int("landscapes", 5, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 6, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// starts has an entry for each landscape that is being started: all at once, they would build the same commands side by side, and

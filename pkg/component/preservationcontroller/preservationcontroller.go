@@ -161,10 +161,11 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	// Where machine-hours are not counted, there is no account, or only the namespace takes it along.
-	account := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: hours.ConfigMapName}}
-	if err := kubernetesutils.DeleteObject(ctx, p.client, account); err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("failed to delete the account of machine-hours: %w", err)
+	if p.values.MachineHours { // else there is no account, or only the namespace takes it along
+		account := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: hours.ConfigMapName}}
+		if err := kubernetesutils.DeleteObject(ctx, p.client, account); err != nil {
+			return fmt.Errorf("failed to delete the account of machine-hours: %w", err)
+		}
 	}
 	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
 	if err := p.deleteEvidence(ctx, allEvidence); !apierrors.IsForbidden(err) {

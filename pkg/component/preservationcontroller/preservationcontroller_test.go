@@ -250,6 +250,8 @@ var _ = Describe("PreservationController", func() {
 		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).NotTo(HaveKey(mark))
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(account), account)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(account), account)).To(Succeed(), "it may not be deleted where they are not counted")
+		Expect(New(c, namespace, Values{MachineHours: true}).Destroy(ctx)).To(Succeed())
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(account), account)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 

@@ -186,7 +186,7 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 			return err
 		}
 	}
-	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{}).Destroy(ctx)
+	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{MachineHours: a.MachineHours}).Destroy(ctx)
 }
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
@@ -325,7 +325,7 @@ func (a *Actuator) machines(ctx context.Context, namespace string) ([]machinev1a
 // destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the
 // shoot. In a hibernated shoot it does not run, and does so when the shoot wakes up.
 func (a *Actuator) destroy(ctx context.Context, namespace string) error {
-	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{}).Destroy(ctx); err != nil {
+	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{MachineHours: a.MachineHours}).Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the preservation controller: %w", err)
 	}
 	maintenance := nodemaintenance.Resources(a.Client, namespace)
