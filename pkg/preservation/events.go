@@ -9,9 +9,8 @@ import (
 	"slices"
 )
 
-// EventAction is the action of the Events about requests and timeouts that are not valid (R3, R5), and about a pool at its maximum (P2), and about
-// machine-hours (P18): they tell of no decision. The action
-// of all other Events is the ID of the reason.
+// EventAction is the action of the Events about requests and timeouts that are not valid (R3, R5), about a pool at its maximum (P2), and
+// about machine-hours (P18): they tell of no decision. The action of all other Events is the ID of the reason.
 const EventAction = "Preserve"
 
 // Reasons of the Events on Machines and Nodes (P11).

@@ -71,8 +71,7 @@ var (
 	landscapes = flag.Int("landscapes", 6, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
-	// starts has an entry for each landscape that is being started: all at once, they would build the same commands side by side, and
-	// none would be ready in time.
+	// starts has an entry for each landscape that is being started: all at once, none would be ready in time.
 	starts = make(chan struct{}, 2)
 	// turn is closed when the test before has started.
 	turn chan struct{}
