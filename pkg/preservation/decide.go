@@ -200,7 +200,7 @@ type Decision struct {
 	gated bool
 	// elsewhere says that the machine is one of another MachineDeployment of the pool, apart that this one has places of its own (P20).
 	elsewhere, apart bool
-	// granted says that the machine was given a place that is not written on it yet (P20).
+	// granted says that the machine was given a place that is not written on it yet (P20), or asks for one while it has another.
 	granted bool
 	// left says that the machine is left to machine-controller-manager, and what that preserves by itself.
 	left bool

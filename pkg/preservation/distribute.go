@@ -52,6 +52,7 @@ func count(decisions []Decision, now time.Time) *places {
 		switch {
 		case d.apart && d.claims: // for a place that is not one of these
 		case d.claims:
+			d.granted = d.granted || d.Current.HasPlace(now) // that place is free for others only when its release is written
 			if p.claims = append(p.claims, d); d.granted {
 				p.reserved++
 			}

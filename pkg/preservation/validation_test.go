@@ -535,6 +535,16 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(timeout), "validation")
 			})
 
+			It("P1 V5: should give nobody the place of a machine that asks for one while it has another, before its release is written", func() {
+				claims := fmt.Sprintf("now=%s,validation=%s", stamp(now.Add(timeout)), stamp(now.Add(timeout)))
+				withdrawn := facts.Member{Node: Node("m", NotReady), Machine: Machine("m", failing(now), Preserved("Unknown:Preserved", "now", now.Add(timeout)),
+					Annotation(NoteClaims, claims), Annotation(NoteFailsAt, stamp(now)))}
+				g := group(withdrawn, facts.Member{Node: Node("other", NotReady), Machine: Machine("other", failing(now.Add(-time.Second)))})
+				decisions := Decide(*g, now)
+				Expect(decisions[0].Current.HasPlace(now)).To(BeTrue())
+				Expect(decisions[1].Target).To(BeNil())
+			})
+
 			DescribeTable("V5: when the request for a machine that fails has expired", func(share int32, kept bool) {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "20m"))})
 				g.Share = new(int32(0))
