@@ -195,14 +195,20 @@ func protectionInRollout(p *Pool) {
 	machine := machines[0]
 	p.request(machine, "now")
 	p.preserved(machine, runningPreserved, "now")
-	p.rollStalled() // before it rolls, machine-controller-manager takes off the protection of ours, once, and ours comes back
-	states := []func() []*corev1.Node{p.watchNode(machines[0]), p.watchNode(machines[1])}
+	p.rollStalled()
 	still := func(g Gomega) {
 		for _, m := range machines {
 			g.Expect(p.fresh(g, m).DeletionTimestamp).To(BeNil())
 		}
 	}
-	p.consistently(2*shortly, still)
+	// As long as it sees the status from before the update, machine-controller-manager takes the protection off again.
+	p.eventually(func(g Gomega) {
+		status := p.deployment(g).Status
+		g.Expect(status.UpdatedReplicas).To(BeNumerically("<", status.Replicas))
+	})
+	p.consistently(shortly, still)
+	states := []func() []*corev1.Node{p.watchNode(machines[0]), p.watchNode(machines[1])}
+	p.consistently(shortly, still)
 	seen := make([][]*corev1.Node, len(machines))
 	if p.fresh(p, machine).Status.CurrentStatus.PreserveExpiryTime != nil {
 		// Machine-controller-manager >= 0.62 takes the protection off itself when a request is withdrawn.
