@@ -55,11 +55,13 @@ func IsCondition(t corev1.NodeConditionType) bool { return slices.Contains(condi
 
 // Show says how far a drain is. It writes when the drain begins and when it ends: what somebody does to the conditions in between stays,
 // because two that insist would write in a loop. That there is no drain any more it writes at any time, so that nothing is left behind. How
-// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing.
+// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing. What is said of a
+// maintenance the preservation leaves (M16), until HandOver.
 func (w Writer) Show(node *corev1.Node, was, is Course, message string, now time.Time) {
 	switch {
 	case is == NoDrain:
 		w.Clear(node)
+	case w == WriterPreservation && WriterMaintenance.HasWritten(node):
 	case is != was:
 		w.Set(node, ConditionDrainInProgress, is == UnderWay, message, now)
 		w.Set(node, ConditionDrained, is == Over, message, now)
@@ -94,6 +96,38 @@ func (w Writer) Clear(node *corev1.Node, types ...corev1.NodeConditionType) {
 	})
 }
 
+// ShowPreserved says how far the drain of a preserved machine's node is, and was before.
+func ShowPreserved(node *corev1.Node, was, is Course, now time.Time) {
+	text := "The preservation drains the node, because its machine failed."
+	if is == Over {
+		text = "The preservation has drained the node, because its machine failed."
+	}
+	WriterPreservation.Show(node, was, is, text, now)
+}
+
+// HandOver removes what is said of a maintenance. The preservation's drain, of which nothing was said meanwhile, is shown instead, or not.
+func HandOver(node *corev1.Node, shows bool, now time.Time) {
+	if !WriterMaintenance.HasWritten(node) {
+		return
+	}
+	WriterMaintenance.Clear(node)
+	if shows {
+		ShowPreserved(node, NoDrain, CourseOfPreserved(node), now)
+	}
+}
+
+// CourseOfPreserved returns how far the drain of a preserved machine's node is, by its condition Preserved. As long as pods are kept it is
+// not over.
+func CourseOfPreserved(node *corev1.Node) Course {
+	switch c := v1alpha1.ConditionOf(node, v1alpha1.ConditionPreserved); {
+	case c == nil || c.Status != corev1.ConditionTrue || !v1alpha1.IsDrainReason(c.Reason):
+		return NoDrain
+	case c.Reason == v1alpha1.ReasonDrained:
+		return Over
+	}
+	return UnderWay
+}
+
 // HasWritten says that there is something on a node that it has said.
 func (w Writer) HasWritten(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, w.wrote)
@@ -112,9 +146,12 @@ func ClearAll(node *corev1.Node) {
 
 func isOurs(c corev1.NodeCondition) bool { return slices.Contains(writers, Writer(c.Reason)) }
 
-// Touches says that two versions of a node differ in what is said of drains. Somebody else may have written that since the node was read: a
-// patch would change, or remove, what is theirs by now.
+// Touches says that two versions of a node differ in what is said of drains, or would if nothing were said of a maintenance. Somebody else may
+// have written that since the node was read: a patch would change, or remove, what is theirs by now.
 func Touches(before, after *corev1.Node) bool {
+	if WriterMaintenance.HasWritten(before) && CourseOfPreserved(before) != CourseOfPreserved(after) {
+		return true
+	}
 	return slices.ContainsFunc(conditionTypes, func(t corev1.NodeConditionType) bool {
 		b, a := v1alpha1.ConditionOf(before, t), v1alpha1.ConditionOf(after, t)
 		return (b == nil) != (a == nil) || b != nil && *b != *a

@@ -5,6 +5,7 @@
 package drain_test
 
 import (
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -96,15 +97,47 @@ var _ = Describe("The conditions by which others see a drain", func() {
 		Expect(shown()).To(HaveExactElements(HaveField("Reason", "AdminRequested")))
 	})
 
-	It("D13: should go from one of ours to another", func() {
-		WriterMaintenance.Show(node, NoDrain, UnderWay, "It is under maintenance.", began)
-		by.Show(node, NoDrain, UnderWay, "It drains.", ended)
-		WriterMaintenance.Clear(node)
-		Expect(shown()).To(HaveEach(HaveField("Reason", "MachinePreservation")))
+	DescribeTable("D13: should go from one of ours to another", func(before, after Writer) {
+		before.Show(node, NoDrain, UnderWay, "It drains.", began)
+		after.Show(node, NoDrain, UnderWay, "It drains for something else.", ended)
+		before.Clear(node)
+		Expect(shown()).To(HaveEach(HaveField("Reason", string(after))))
 		Expect(shown()[0].LastTransitionTime.Time).To(Equal(began), "it was so before")
 		ClearAll(node)
 		Expect(shown()).To(BeEmpty())
-	})
+	},
+		Entry("a maintenance of a machine that failed before", WriterPreservation, WriterMaintenance),
+		Entry("an update", WriterMaintenance, WriterUpdate),
+	)
+
+	DescribeTable("D13, M16: should leave what is said of a maintenance until that hands over", func(reason string, shows bool, said ...corev1.ConditionStatus) {
+		WriterMaintenance.Show(node, UnderWay, Over, "It is drained for a maintenance.", began)
+		theirs := node.DeepCopy().Status.Conditions
+		by.Show(node, NoDrain, UnderWay, "It drains.", ended)
+		by.Show(node, UnderWay, Over, "It has drained.", ended)
+		by.Show(node, Over, NoDrain, "", ended)
+		Expect(node.Status.Conditions).To(Equal(theirs))
+
+		builder.Condition("Preserved", corev1.ConditionTrue, reason, "")(node)
+		HandOver(node, shows, ended)
+		Expect(WriterMaintenance.HasWritten(node)).To(BeFalse())
+		is := []corev1.ConditionStatus{}
+		for _, t := range []corev1.NodeConditionType{ConditionDrainInProgress, ConditionDrained} {
+			if i := slices.IndexFunc(shown(), func(c corev1.NodeCondition) bool { return c.Type == t && c.Reason == string(by) }); i >= 0 {
+				is = append(is, shown()[i].Status)
+			}
+		}
+		Expect(is).To(Equal(said))
+
+		by.Clear(node)
+		HandOver(node, shows, ended)
+		Expect(by.HasWritten(node)).To(BeFalse(), "somebody has removed it, and there is no maintenance any more")
+	},
+		Entry("the preservation drains", "DrainBlocked", true, corev1.ConditionTrue, corev1.ConditionFalse),
+		Entry("the preservation has drained", "Drained", true, corev1.ConditionFalse, corev1.ConditionTrue),
+		Entry("the preservation does not drain", "Preserved", true),
+		Entry("nobody is to see it", "Draining", false),
+	)
 
 	It("D13: should change the text of what it has said, and remove a single one", func() {
 		by.Show(node, UnderWay, Over, "It has drained.", ended)
@@ -126,4 +159,13 @@ var _ = Describe("The conditions by which others see a drain", func() {
 		Entry("one goes", func() { by.Clear(node) }, true),
 		Entry("one says something else", func() { by.Say(node, "b") }, true),
 	)
+
+	It("D13, M16: what is not said because of a maintenance could be said by now", func() {
+		WriterMaintenance.Show(node, UnderWay, Over, "It is drained for a maintenance.", began)
+		before := node.DeepCopy()
+		builder.Condition("KernelDeadlock", corev1.ConditionTrue, "", "")(node)
+		Expect(Touches(before, node)).To(BeFalse())
+		builder.Condition("Preserved", corev1.ConditionTrue, "Draining", "")(node)
+		Expect(Touches(before, node)).To(BeTrue())
+	})
 })

@@ -413,6 +413,18 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node).To(beCleaned())
 		})
 
+		It("D13, M16: should be that of the preservation when the maintenance is over", func() {
+			start(nothing)
+			finish()
+			builder.Condition("Preserved", corev1.ConditionTrue, "Draining", "")(w.Node)
+			w.run()
+			said("NodeMaintenance")
+			w.delete(nm)
+			w.run()
+			said("MachinePreservation")
+			Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress", "no Drained"))
+		})
+
 		It("D13, M16: should be nothing where nothing is drained", func() {
 			nm = maintenance("a")
 			w = newWorld(nm)

@@ -150,7 +150,7 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now time.Time) {
 	writer := drain.WriterMaintenance
 	if nm == nil {
-		writer.Clear(node)
+		drain.HandOver(node, all, now)
 		return
 	}
 	phase, drains, drained := PhaseOf(nm), describe(nm)+" drains the node.", describe(nm)+" has drained the node."
@@ -170,7 +170,7 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 		}
 		writer.Show(node, was, drain.UnderWay, drains, now)
 	case phase != v1alpha1.PhaseReady && phase != v1alpha1.PhaseRequestorFailed || nm.Spec.DrainSpec == nil:
-		writer.Clear(node)
+		drain.HandOver(node, all, now)
 	case !all:
 		writer.Clear(node, drain.ConditionDrainInProgress)
 		writer.Set(node, drain.ConditionDrained, true, drained, now)

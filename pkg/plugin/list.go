@@ -243,7 +243,7 @@ func (k *kept) readCondition(node *corev1.Node) {
 	c := preservation.PreservedCondition(node)
 	told := preservation.ReadCondition(c)
 	k.Until, k.Message = timeOrNil(told.Until), told.Drain
-	if preservation.IsDrainReason(c.Reason) {
+	if v1alpha1.IsDrainReason(c.Reason) {
 		k.Drain = c.Reason
 	}
 }

@@ -58,7 +58,7 @@ func taint(node *corev1.Node, wanted bool, now time.Time) {
 // spared until now, or waited for a proof.
 func (d *Decision) beginsDrain() bool {
 	c := PreservedCondition(d.Node)
-	return d.Target.Drains() && isTainted(d.Node) && (c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason))
+	return d.Target.Drains() && isTainted(d.Node) && (c == nil || c.Status != corev1.ConditionTrue || !v1alpha1.IsDrainReason(c.Reason))
 }
 
 // TaintedSince returns since when the node has the taint of a failed, preserved machine, and whether it has it. The time
@@ -107,7 +107,7 @@ func setPreserved(node *corev1.Node, target *Record, gated, shows bool, now time
 	}
 	if target.Drains() {
 		progress = v1alpha1.ReasonDraining
-		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {
+		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && v1alpha1.IsDrainReason(c.Reason) {
 			progress = c.Reason
 			told, _ = splitMessage(c.Message)
 		}
@@ -175,15 +175,6 @@ func ReadCondition(c *corev1.NodeCondition) Message {
 	return told
 }
 
-// IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
-func IsDrainReason(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:
-		return true
-	}
-	return false
-}
-
 func setReleased(node *corev1.Node, now time.Time) {
 	drain.WriterPreservation.Clear(node)
 	if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue {
@@ -198,26 +189,11 @@ func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
 
 // setCondition writes the condition Preserved, and shows to others when the drain begins and ends by that, or does not (D13).
 func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, shows bool, now time.Time) {
-	was := CourseOfDrain(node)
+	was := drain.CourseOfPreserved(node)
 	v1alpha1.SetCondition(node, v1alpha1.ConditionPreserved, status, reason, message, now)
-	is := CourseOfDrain(node)
+	is := drain.CourseOfPreserved(node)
 	if !shows {
 		is = drain.NoDrain
 	}
-	text := "The preservation drains the node, because its machine failed."
-	if is == drain.Over {
-		text = "The preservation has drained the node, because its machine failed."
-	}
-	drain.WriterPreservation.Show(node, was, is, text, now)
-}
-
-// CourseOfDrain returns how far the drain of a node is, by its condition Preserved. As long as pods are kept it is not over.
-func CourseOfDrain(node *corev1.Node) drain.Course {
-	switch c := PreservedCondition(node); {
-	case c == nil || c.Status != corev1.ConditionTrue || !IsDrainReason(c.Reason):
-		return drain.NoDrain
-	case c.Reason == v1alpha1.ReasonDrained:
-		return drain.Over
-	}
-	return drain.UnderWay
+	drain.ShowPreserved(node, was, is, now)
 }

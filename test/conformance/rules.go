@@ -71,7 +71,7 @@ func Rules() []Rule {
 		{"D10", "A pod with a volume on a node that does not answer is not deleted by force, unless the pool allows it. The pod is named instead."},
 		{"D11", "The node and the pods show what a strategy did, what the drain waits for and until when, and which pods made a drain fail."},
 		{"D12", "One plan decides on all drains: a pure function of the time, the pods, the budgets and the stages."},
-		{"D13", "With `drainConditions: true`, nodes show the begin and the end of each drain in the conditions `DrainInProgress` and `Drained` of Kubernetes. Conditions of other writers stay as they are."},
+		{"D13", "With `drainConditions: true`, nodes show the begin and the end of each drain in the conditions `DrainInProgress` and `Drained` of Kubernetes. Conditions of other writers stay as they are, and so do those of a maintenance until it ends."},
 		{"M1", "A new maintenance is Pending. If its spec cannot be read, it stays Pending and says why. Nothing is evicted with a filter that cannot be read."},
 		{"M2", "Only the scheduler schedules a maintenance, and only from Pending. Its finalizer is there before anything is done to the node."},
 		{"M3", "The extension records its cordon on the node in the same write, by an annotation and no taint. It restores the cordon with a back-off, and undoes nothing but the cordon. Pods that started while the cordon was away are drained again. The next maintenance of the node takes the cordon over."},

@@ -69,7 +69,7 @@ func DrainWritten(before, after *corev1.Node) *Violation {
 		switch {
 		case was != nil && !slices.Contains([]string{ofMaintenance, ofPreservation, ofUpdate}, was.Reason) && (is == nil || *is != *was):
 			return blame("D13", "its node loses condition %s of somebody else's: %s", t, was.Reason)
-		case is != nil && is.Reason == ofPreservation && (was == nil || was.Reason != ofPreservation) && drainByCondition(before) == drainByCondition(after):
+		case is != nil && is.Reason == ofPreservation && (was == nil || was.Reason == ofUpdate) && drainByCondition(before) == drainByCondition(after):
 			return blame("D13", "its node gets condition %s again, and shows %s as before", t, drainByCondition(after))
 		}
 	}

@@ -69,6 +69,18 @@ func TestKnownDrains(t *testing.T) {
 			{18 * time.Minute, ReportDrain{0, time.Minute, 8 * time.Hour}},
 			{20 * time.Minute, Break{0, Dead}},
 		}}, seen{"shown: DrainInProgress": 0}},
+		// When the node is drained at last, its maintenance does not keep the machine any more.
+		"D13: a node that a requestor has fails, and is healthy again": {History{Replicas: 2, Share: 1, Timeout: 2 * time.Hour, Longest: 3 * time.Hour, ShowsDrains: true, Events: []Event{
+			{19 * time.Minute, Freeze{195 * time.Minute}},
+			{20 * time.Minute, Maintain{Machine: 0, For: 9 * time.Hour}},
+			{220 * time.Minute, Break{0, Dead}},
+			{240 * time.Minute, Break{0, Healthy}},
+		}}, seen{"shown: DrainInProgress": 1, "shown: Drained": 1, "Failed:Preserved > Running:Preserved": 1}},
+		"D13: a requestor is done with a node whose machine has failed meanwhile": {History{Replicas: 2, Share: 1, Timeout: 2 * time.Hour, Longest: 3 * time.Hour, ShowsDrains: true, Events: []Event{
+			{19 * time.Minute, Freeze{195 * time.Minute}},
+			{20 * time.Minute, Maintain{Machine: 0, For: 30 * time.Minute}},
+			{220 * time.Minute, Break{0, Dead}},
+		}}, seen{"shown: DrainInProgress": 2, "shown: Drained": 2, "not kept > Failed:Preserved": 1}},
 		"D13: drains are not to be shown any more while one is, and then are": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, ShowsDrains: true, Events: []Event{
 			{19 * time.Minute, Freeze{4 * time.Hour}},
 			{20 * time.Minute, Break{0, Deadlocked}},

@@ -75,7 +75,7 @@ func IsStray(node *corev1.Node) bool {
 // end.
 func Sweep(node *corev1.Node, conditions, strategies bool) intent.Write {
 	edited := node.DeepCopy()
-	if !conditions || preservation.CourseOfDrain(node) == drain.NoDrain {
+	if !conditions || drain.CourseOfPreserved(node) == drain.NoDrain {
 		drain.WriterPreservation.Clear(edited)
 	}
 	if !conditions || !strategies {

@@ -20,7 +20,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -62,7 +61,7 @@ func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 		is     bool
 		course drain.Course
 	}
-	strayOf := func(node *corev1.Node) stray { return stray{failure.IsStray(node), preservation.CourseOfDrain(node)} }
+	strayOf := func(node *corev1.Node) stray { return stray{failure.IsStray(node), drain.CourseOfPreserved(node)} }
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew) ||
 			failure.IsStray(e.ObjectNew) && strayOf(e.ObjectOld) != strayOf(e.ObjectNew)

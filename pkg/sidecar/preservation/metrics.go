@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -157,7 +158,7 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 		if !record.Drains() || member.Node == nil {
 			continue
 		}
-		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && preservation.IsDrainReason(c.Reason) {
+		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && v1alpha1.IsDrainReason(c.Reason) {
 			with(drains, c.Reason).Inc()
 		}
 	}

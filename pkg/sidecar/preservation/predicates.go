@@ -45,7 +45,7 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 // failed. It does not depend on what the condition says but where a drain does.
 func mayProve(node *corev1.Node) bool {
 	c := preservation.PreservedCondition(node)
-	return v1alpha1.IsTainted(node) && (c == nil || !preservation.IsDrainReason(c.Reason))
+	return v1alpha1.IsTainted(node) && (c == nil || !v1alpha1.IsDrainReason(c.Reason))
 }
 
 // reports returns when the conditions of a node were reported that may be a proof.

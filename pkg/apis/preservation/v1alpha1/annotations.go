@@ -135,6 +135,15 @@ const (
 	ReasonReleased = "PreservationEnded"
 )
 
+// IsDrainReason says that the reason of ConditionPreserved tells how far a drain is.
+func IsDrainReason(reason string) bool {
+	switch reason {
+	case ReasonDraining, ReasonDrainBlocked, ReasonPodsKept, ReasonDrained:
+		return true
+	}
+	return false
+}
+
 // Values of AnnotationPreserve (R1).
 const (
 	// RequestNow preserves the machine at once, in any phase that is known.
