@@ -238,9 +238,10 @@ var _ = Describe("judges", func() {
 		Entry("as many as that part", Limits{Percent: 30}, 4, false, false, failing(5), failing(5)),
 		Entry("the lower of both limits", Limits{Number: 3, Percent: 30}, 4, true, true, failing(5), failing(5), failing(5)),
 		Entry("one after the other", Limits{Number: 1}, 9, false, true, failing(5), failing(15)),
-		Entry("one that is healthy again", Limits{Number: 1}, 9, true, true, failing(5), Failing{ago(5 * time.Minute), ago(4 * time.Minute)}),
-		Entry("one that is healthy again for about the settling time", Limits{Number: 1}, 9, false, true, failing(5), Failing{ago(12 * time.Minute), ago(10 * time.Minute)}),
-		Entry("one that is healthy again for longer", Limits{Number: 1}, 9, false, false, failing(5), Failing{ago(12 * time.Minute), ago(11 * time.Minute)}),
+		Entry("one that is healthy again", Limits{Number: 1}, 9, true, true, failing(5), Failing{From: ago(5 * time.Minute), Until: ago(4 * time.Minute)}),
+		Entry("one that is healthy again for about the settling time", Limits{Number: 1}, 9, false, true, failing(5), Failing{From: ago(12 * time.Minute), Until: ago(10 * time.Minute)}),
+		Entry("one that is healthy again for longer", Limits{Number: 1}, 9, false, false, failing(5), Failing{From: ago(12 * time.Minute), Until: ago(11 * time.Minute)}),
+		Entry("one of which nobody can be sure", Limits{Number: 1}, 9, false, true, failing(5), Failing{From: ago(5 * time.Minute), Doubtful: true}),
 	)
 
 	DescribeTable("P16, X21: what begins automatically", func(since time.Time, excuses Excuses, rule string) {

@@ -14,8 +14,11 @@ type Limits struct {
 	Settling, Together time.Duration
 }
 
-// Failing is a machine that fails, or did until some time.
-type Failing struct{ From, Until time.Time }
+// Failing is a machine that fails, or did until some time. It counts, or does in somebody's eyes.
+type Failing struct {
+	From, Until time.Time
+	Doubtful    bool
+}
 
 // Exceeded returns whether more of the machines fail than may, for certain, and whether there may be so many in anybody's eyes, who may
 // be so late.
@@ -42,7 +45,7 @@ func (l Limits) Exceeded(failing []Failing, machines int, now time.Time, late ti
 		together := 0
 		for _, f := range failing {
 			goesOn := f.Until.IsZero() || now.Sub(f.Until) < l.Settling-late
-			if goesOn && !f.From.Before(first.From) && f.From.Sub(first.From) <= l.Together-late {
+			if goesOn && !f.Doubtful && !f.From.Before(first.From) && f.From.Sub(first.From) <= l.Together-late {
 				together++
 			}
 		}

@@ -260,6 +260,8 @@ type FailWrite struct {
 func (a FailWrite) String() string {
 	what := "its connection breaks"
 	switch {
+	case a.Late > 0:
+		return fmt.Sprintf("write %d of %s is made %s late", a.Skip+1, a.Process, a.Late)
 	case a.Kill:
 		what = fmt.Sprintf("it is killed, for %s", a.Downtime)
 	case a.Code != 0 && !a.Applied:

@@ -35,8 +35,12 @@ func (o *oracle) countFailing() {
 			failing = append(failing, rules.Failing{From: s.unhealthy})
 		case s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown: // the node has just gone
 			failing = append(failing, rules.Failing{From: now})
-		case s.node != nil && s.lately.Until.After(s.node.CreationTimestamp.Add(o.storm.Settling+soon)): // else it has just joined
-			failing = append(failing, s.lately)
+		case s.node != nil: // if it was ready again soon after it was created, it has just joined
+			lately, joined := s.lately, s.node.CreationTimestamp.Add(o.storm.Settling)
+			lately.Doubtful = lately.Until.Before(joined.Add(soon))
+			if lately.Until.After(joined.Add(-soon)) {
+				failing = append(failing, lately)
+			}
 		}
 	}
 	certain, possible := o.storm.Exceeded(failing, machines, now, soon)

@@ -5,10 +5,13 @@
 package simulation
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -57,6 +60,8 @@ type WriteFault struct {
 	Downtime time.Duration
 	// Code is what the write is answered with if it is neither applied nor kills; 0 for a connection that breaks.
 	Code int
+	// Late is for how long the write is on its way, if it is not zero. Then it is made, whoever still waits for it.
+	Late time.Duration
 }
 
 // Life is a process from its start to its end.
@@ -296,6 +301,9 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 		return c.answer(req, refuse(http.StatusForbidden))
 	}
 	fault := c.life.takeFault()
+	if fault != nil && fault.Late > 0 {
+		return c.late(req, fault.Late)
+	}
 	if fault == nil || fault.Applied {
 		response := c.link.server.Serve(c.life.Name, req, nil, nil)
 		if fault == nil {
@@ -311,6 +319,33 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 	default:
 		return nil, errLost
 	}
+}
+
+// late makes a write after some time. It does not know whether somebody has given up, or was killed, by then.
+func (c connection) late(req *http.Request, after time.Duration) (*http.Response, error) {
+	sent, err := copyOf(req)
+	if err != nil {
+		return nil, err
+	}
+	made := make(chan *http.Response, 1)
+	time.AfterFunc(after, func() { made <- c.link.server.Serve(c.life.Name, sent, nil, nil) })
+	select {
+	case response := <-made:
+		return c.answer(req, response)
+	case <-req.Context().Done():
+		return nil, cmp.Or(c.life.ctx.Err(), req.Context().Err())
+	}
+}
+
+// copyOf returns the request without its end.
+func copyOf(req *http.Request) (*http.Request, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	sent := req.Clone(context.WithoutCancel(req.Context()))
+	sent.Body = io.NopCloser(bytes.NewReader(body))
+	return sent, nil
 }
 
 // answer returns a response if there still is somebody to receive it.

@@ -36,6 +36,12 @@ func TestKnownShared(t *testing.T) {
 			Event{20*time.Minute + 15*time.Second, Break{2, Dead}},
 			Event{21 * time.Minute, FailWrite{sidecarName, WriteFault{Applied: true, Kill: true}}},
 		), seen{kept: 1}},
+		// Whoever wants to write the place has given up by then.
+		"P20: a place that is granted is written late": {shared(1,
+			Event{20 * time.Minute, Break{0, Dead}},
+			Event{20 * time.Minute, Break{2, Dead}},
+			Event{29 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 1, Late: 20 * time.Second}}},
+		), seen{kept: 1}},
 		"P20: a machine waits until one of another zone gives its place back": {shared(1,
 			Event{20 * time.Minute, Break{0, Dead}},
 			Event{time.Hour, Ask{2, true, "when-failed", 0}},

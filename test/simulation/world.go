@@ -130,8 +130,8 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 		Name: name, ctx: w.ctx, run: run,
 		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
 		onFault: func(a *WriteFault) {
-			if w.oracle.disturb(a.Downtime); name == sidecarName {
-				w.oracle.excuse(rules.Mute, a.Downtime)
+			if w.oracle.disturb(a.Downtime + a.Late); name == sidecarName {
+				w.oracle.excuse(rules.Mute, a.Downtime+a.Late)
 			}
 			w.note(name, "it happens: "+FailWrite{name, *a}.String())
 		},
