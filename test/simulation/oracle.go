@@ -251,7 +251,7 @@ func (o *oracle) observeEvent(name, reason string) {
 
 // checkReplaced notes a machine that is terminated as it has failed, and would have had a place if there was no update.
 func (o *oracle) checkReplaced(s *subject, before *machinev1alpha1.Machine, change *Change) {
-	if o.isRolling(calm) && o.since(rules.Fault) > healthTimeout+calm && s.since(rules.Touched) > calm && !o.alone &&
+	if o.isRolling(calm) && (!o.shared || before.Spec.Class.Name != o.class) && o.since(rules.Fault) > healthTimeout+calm && s.since(rules.Touched) > calm && !o.alone &&
 		!s.everKept && !s.asked && !s.worked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon {
 		o.replacements[change.name] = time.Now()

@@ -72,7 +72,7 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 		o.blame("X14", "%s is asked to be off, and is kept off by somebody else", name)
 	case s.machine.DeletionTimestamp != nil:
 		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.Machine)
-	case o.isRolling(calm) && o.since(rules.Fault) > calm:
+	case o.isRolling(calm) && (!o.shared || s.machine.Spec.Class.Name != o.class) && o.since(rules.Fault) > calm: // else the other zone may be
 		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	case !slices.Contains(s.record.CausesSince(time.Now()), v1alpha1.CauseRemediation):
 		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))
@@ -82,13 +82,18 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 		o.blame("X6", "%s is asked to be off again after %s, and its node was not settled", name, time.Since(s.cycled.off))
 	}
 	for other, h := range o.hosts {
-		if other != name && !h.Asked.IsZero() {
+		if other != name && !h.Asked.IsZero() && s.isWith(o.machines[h.Machine]) {
 			o.blame("X8", "%s is asked to be off, and so is %s", name, other)
 		}
 	}
 	if s.cycled.off = time.Now(); s.node != nil {
 		s.cycled.bootID = s.node.Status.NodeInfo.BootID
 	}
+}
+
+// isWith says that two machines belong to the same MachineDeployment.
+func (s *subject) isWith(t *subject) bool {
+	return t != nil && t.machine != nil && t.machine.Labels["name"] == s.machine.Labels["name"]
 }
 
 // isSettled says that the node was healthy for long enough since the host was last off.
@@ -121,7 +126,7 @@ func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.M
 		o.judge(name, o.world.BegunInStorm("X21", "is power-cycled automatically", o.stormy, time.Now(), o.Excuses, s.Excuses))
 	}
 	for other, t := range o.machines {
-		if other != name && t.machine != nil && t.record.IsCycled() {
+		if other != name && t.machine != nil && t.record.IsCycled() && s.isWith(t) {
 			o.blame("X8", "a power cycle of %s begins while %s has one", name, other)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -37,7 +38,9 @@ func (o *oracle) countFailing() {
 			failing = append(failing, rules.Failing{From: now})
 		case s.node != nil: // if it was ready again soon after it was created, it has just joined
 			lately, joined := s.lately, s.node.CreationTimestamp.Add(o.storm.Settling)
-			lately.Doubtful = lately.Until.Before(joined.Add(soon))
+			ready := v1alpha1.ConditionOf(s.node, corev1.NodeReady)
+			// Only of that condition it counts since when it is so.
+			lately.Doubtful = lately.Until.Before(joined.Add(soon)) || ready == nil || ready.LastTransitionTime.Time.Before(lately.Until.Add(-soon))
 			if lately.Until.After(joined.Add(-soon)) {
 				failing = append(failing, lately)
 			}
