@@ -16,6 +16,8 @@ import (
 // one month.
 type machineHours struct {
 	limit, used time.Duration
+	// lost is what nobody could count who died or saw nothing when a machine went: the account is written once an hour.
+	lost time.Duration
 	// last is until when it is counted, over since when it is more than the limit.
 	last, over time.Time
 }
@@ -39,7 +41,14 @@ func (o *oracle) countHours() {
 		o.seen["machine-hours used up"]++
 		o.Add(rules.Excuse{Kind: rules.HoursUsedUp, From: now})
 	}
-	h.over = rules.Since(h.over, h.used > h.limit+2*soon, now)
+	h.over = rules.Since(h.over, h.used-h.lost > h.limit+2*soon, now)
+}
+
+// loseHours is called when a machine that is kept goes.
+func (o *oracle) loseHours() {
+	if o.since(rules.Fault) <= soon {
+		o.hours.lost += time.Hour
+	}
 }
 
 // lookAtHours blames that machines are kept although the machine-hours of the month are used up.

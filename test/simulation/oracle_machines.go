@@ -86,6 +86,9 @@ func (o *oracle) observeMachine(change *Change) {
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
 	defer o.recount(change.name)
+	if before != nil && before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil && was.Phase != "" {
+		o.loseHours()
+	}
 	if s.record = o.recordOf(s.machine); s.record.Kept {
 		s.everKept, s.suspicious = true, ""
 	}
