@@ -36,11 +36,13 @@ func TestKnownShared(t *testing.T) {
 			Event{20*time.Minute + 15*time.Second, Break{2, Dead}},
 			Event{21 * time.Minute, FailWrite{sidecarName, WriteFault{Applied: true, Kill: true}}},
 		), seen{kept: 1}},
-		// Whoever wants to write the place has given up by then.
+		// Of those that ask for the place, the second machine would be the first, because it is due sooner.
 		"P20: a place that is granted is written late": {shared(1,
+			Event{20*time.Minute - 10*time.Second, Break{2, Dead}},
 			Event{20 * time.Minute, Break{0, Dead}},
-			Event{20 * time.Minute, Break{2, Dead}},
+			Event{25 * time.Minute, Ask{2, true, "false", 0}},
 			Event{29 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 1, Late: 20 * time.Second}}},
+			Event{30*time.Minute + 5*time.Second, Ask{2, true, "", 0}},
 		), seen{kept: 1}},
 		"P20: a machine waits until one of another zone gives its place back": {shared(1,
 			Event{20 * time.Minute, Break{0, Dead}},
