@@ -82,6 +82,10 @@ func TestKnownRequests(t *testing.T) {
 			{20 * time.Minute, Break{0, Dead}},
 			{75 * time.Minute, Break{0, Healthy}},
 		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, ended: 1, "terminated": 0}},
+		"V4: the proof never comes, and the machine is kept for longer": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Proof: NoProof, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{75 * time.Minute, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
 		"V5: a machine fails while nothing else keeps it": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Proof: NoProof, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{83 * time.Minute, Break{0, Healthy}},
