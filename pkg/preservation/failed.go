@@ -11,13 +11,16 @@ import (
 )
 
 // HasFailed returns whether the machine has failed, kept or not, and since when the timer ran whose deadline it missed. A machine that
-// failed before is not counted as having failed again while it is on its way out. The time is another one once machine-controller-
-// manager has marked a machine Failed that is not kept: that writes over the start of the timer.
+// failed before is not counted as having failed again while it is on its way out. One that is healthy again has failed until that is
+// written: nobody may have looked since. The time is another one once machine-controller-manager has marked a machine Failed that is not
+// kept: that writes over the start of the timer.
 func (d *Decision) HasFailed() (since time.Time, failed bool) {
 	phase := d.Machine.Status.CurrentStatus.Phase
 	switch {
 	case d.Machine.DeletionTimestamp != nil:
 		return time.Time{}, false
+	case d.Target != nil && !d.Target.Failed && d.Current != nil && d.Current.Failed:
+		return d.Current.FailedSince, true
 	case d.Target != nil:
 		return d.Target.FailedSince, d.Target.Failed
 	case d.Current != nil: // it is released at its deadline, or after that

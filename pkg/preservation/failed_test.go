@@ -10,6 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -22,22 +23,39 @@ var _ = Describe("HasFailed", func() {
 		began = now.Add(-10 * time.Minute)
 	)
 
-	DescribeTable("a machine that is released at its deadline", func(since time.Time, opts ...MachineOption) {
-		opts = append([]MachineOption{
-			Phase(machinev1alpha1.MachineUnknown, began), Preserved("Unknown:Preserved", "now", now.Add(time.Hour)), Annotation(prefix+"forbidden", "true"),
-		}, opts...)
+	decide := func(node *corev1.Node, opts ...MachineOption) Decision {
 		decisions := Decide(Group{
 			Holder: HealthTimer{}, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3},
 			Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
-			Members: []facts.Member{{Machine: Machine("m", opts...), Node: Node("m", NotReady)}},
+			Members: []facts.Member{{Machine: Machine("m", opts...), Node: node}},
 		}, now)
 		Expect(decisions).To(HaveLen(1))
-		Expect(decisions[0].IsReleased()).To(BeTrue())
-		at, failed := decisions[0].HasFailed()
+		return decisions[0]
+	}
+
+	DescribeTable("a machine that is released at its deadline", func(since time.Time, opts ...MachineOption) {
+		d := decide(Node("m", NotReady), append([]MachineOption{
+			Phase(machinev1alpha1.MachineUnknown, began), Preserved("Unknown:Preserved", "now", now.Add(time.Hour)), Annotation(prefix+"forbidden", "true"),
+		}, opts...)...)
+		Expect(d.IsReleased()).To(BeTrue())
+		at, failed := d.HasFailed()
 		Expect(failed).To(BeTrue())
 		Expect(at).To(BeTemporally("==", since))
 	},
 		Entry("should have failed since its timer runs, whose start was never noted", began),
 		Entry("should have failed since what was noted, because a hold moves the start of the timer", now.Add(-time.Hour), Annotation(prefix+"failed-since", now.Add(-time.Hour).Format(time.RFC3339))),
+	)
+
+	DescribeTable("a machine that is healthy again", func(phase string, has bool) {
+		d := decide(Node("m"), Phase(machinev1alpha1.MachineRunning, began), Annotation(preserve, "now"), Preserved(phase, "now", now.Add(time.Hour)))
+		Expect(d.Target.Failed).To(BeFalse())
+		at, failed := d.HasFailed()
+		Expect(failed).To(Equal(has))
+		if has {
+			Expect(at).To(BeTemporally("==", began))
+		}
+	},
+		Entry("should have failed until that is written", "Failed:Preserved", true),
+		Entry("should not have failed any more once it is", "Running:Preserved", false),
 	)
 })

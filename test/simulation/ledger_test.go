@@ -24,6 +24,11 @@ func TestKnownFailures(t *testing.T) {
 		"the sidecar is killed when the entries are written": {die(Event{31 * time.Minute, Restart{sidecarName, 3 * time.Hour}}), seen{entries: 2}},
 		// The one that is not kept is being deleted when it is seen again.
 		"the sidecar is killed before the deadline": {die(Event{30*time.Minute + 15*time.Second, Restart{sidecarName, 30 * time.Second}}), seen{entries: 2}},
-		"the shoot is away at the deadline":         {die(Event{30 * time.Minute, Outage{sidecarName, "shoot", 20 * time.Minute, false}}), seen{entries: 2}},
+		"the sidecar is killed when it holds a machine, which is healthy again when it is back": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{30*time.Minute + 31*time.Second + 20*time.Millisecond, Restart{sidecarName, 12 * time.Minute}},
+			{35 * time.Minute, Break{0, Healthy}},
+		}}, seen{entries: 1, "Failed:Preserved > Running:Preserved": 1}},
+		"the shoot is away at the deadline": {die(Event{30 * time.Minute, Outage{sidecarName, "shoot", 20 * time.Minute, false}}), seen{entries: 2}},
 	})
 }
