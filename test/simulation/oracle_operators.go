@@ -236,6 +236,9 @@ func (o *oracle) checkEdited(name string, s *subject) {
 		o.since(rules.Fault) <= calm || o.since(rules.ShareLowered) < recently || s.since(rules.Touched) <= calm { // its node cannot be written to (P14)
 		return
 	}
+	if !s.unhealthy.IsZero() && time.Since(s.unhealthy) >= healthTimeout-margin && len(o.takenBeside(s)) >= o.share { // it fails, and has no place (P1)
+		return
+	}
 	o.seen["let go when an operator says"]++
 	end := s.edited
 	s.edited = time.Time{}

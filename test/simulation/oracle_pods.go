@@ -77,6 +77,10 @@ func (o *oracle) observeDrain(node string) {
 	case taint < 0 && d != nil && d.until.IsZero():
 		d.until = time.Now()
 	case taint >= 0:
+		// Whoever was killed before the drain was shown begins anew with it.
+		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && added.After(d.since) && time.Since(added.Time) < soon {
+			d.since = added.Time
+		}
 		_, cycled := s.record.Claims[v1alpha1.CauseRemediation]
 		if cycled || d.cycled { // the pods stay while a power cycle is wanted, and the drain begins anew after it
 			d.since = time.Now()
