@@ -38,11 +38,14 @@ const (
 // Writer is who says on a node how its drain goes. It is the reason of the conditions. A condition of somebody else's stays as it is.
 type Writer string
 
-// Those who write of drains.
+// Those who write of drains: the reasons of ConditionDrainInProgress, and of the other one.
 const (
-	WriterMaintenance  Writer = "NodeMaintenance"
+	// WriterMaintenance says that a NodeMaintenance drains the node.
+	WriterMaintenance Writer = "NodeMaintenance"
+	// WriterPreservation says that the machine is preserved and has failed.
 	WriterPreservation Writer = "MachinePreservation"
-	WriterUpdate       Writer = "MachineUpdate"
+	// WriterUpdate says that machine-controller-manager drains the node for an update, with drain strategies.
+	WriterUpdate Writer = "MachineUpdate"
 )
 
 var (

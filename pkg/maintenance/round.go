@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// AnnotationRound on the configuration has what the last round has chosen: the UID and the resource version of each, with
-	// a colon in between and commas between them. It is written before they are scheduled, and counts for those that are not
-	// yet: the sum of what is in progress is bound by a lock on this one object (M10).
+	// AnnotationRound on a MaintenanceOperatorConfig has the NodeMaintenances that the last round has chosen: UID, colon and resource
+	// version of each, with commas in between. It is written before they are scheduled, and they count as scheduled from then on: a lock
+	// on this one object keeps their number within the limits (M10).
 	AnnotationRound = preservationv1alpha1.GroupName + "/scheduling-round"
 
 	// MaxChosen is how many one round chooses. The next one follows at once.

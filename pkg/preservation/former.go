@@ -14,8 +14,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-// The annotations that Notes take the place of. They are read, because a machine may have been preserved by a version that wrote them,
-// and go with the next write. All of this may go once no such version is in use.
+// The annotations of earlier versions, before the record in JSON. They are read, because such a version may have preserved the machine, and
+// are removed with the next write. All of this can be removed when no such version is in use any more.
 const (
 	formerClaims           = v1alpha1.GroupName + "/claims"
 	formerFailsAt          = v1alpha1.GroupName + "/fails-at"

@@ -49,23 +49,23 @@ const (
 	AccessSecretName = gardenerutils.SecretNamePrefixShootAccess + Name
 	// ManagedResourceName is the name of the ManagedResource with the permissions in the shoot.
 	ManagedResourceName = "extension-machine-preservation-shoot"
-	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
+	// AnnotationNodeMaintenance on the access secret is "true" if the container takes care of NodeMaintenances.
 	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
 
-	// AnnotationEvidence on the access secret is "true" if the container is to store evidence, and has another value if there may
-	// only be some that was stored.
+	// AnnotationEvidence on the access secret is "true" if the container stores evidence, and "left" if it does not, and evidence
+	// from before could not be deleted.
 	AnnotationEvidence = v1alpha1.GroupName + "/evidence"
 
-	// AnnotationFailures on the access secret is "true" if the container is to tell of failures.
+	// AnnotationFailures on the access secret is "true" if the container writes the failure history.
 	AnnotationFailures = v1alpha1.GroupName + "/failures"
 
-	// AnnotationMachineHours on the access secret is "true" if the container is to count machine-hours.
+	// AnnotationMachineHours on the access secret is "true" if the container counts machine-hours.
 	AnnotationMachineHours = v1alpha1.GroupName + "/machine-hours"
 
-	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
+	// AnnotationPowerCycle on the access secret is "true" if the container power-cycles hosts.
 	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
-	// AnnotationPowerCycleSeed on the access secret is the name by which hosts know this seed. It is there as long as the
-	// container, or who acts for it, has to do with hosts.
+	// AnnotationPowerCycleSeed on the access secret is the name by which hosts know this seed. It is there until all hosts
+	// are released.
 	AnnotationPowerCycleSeed = v1alpha1.GroupName + "/power-cycle-seed"
 
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name

@@ -42,17 +42,17 @@ const (
 	AnnotationStoredCap = v1alpha1.GroupName + "/evidence-cap"
 	// AnnotationStoredBytes is how many bytes the bundle in a ConfigMap has.
 	AnnotationStoredBytes = v1alpha1.GroupName + "/evidence-bytes"
-	// AnnotationStoredFailedSince says of which failure the evidence is: the annotation failed-since of the machine.
+	// AnnotationStoredFailedSince says of which failure the evidence is: it is the annotation failed-since of the machine.
 	AnnotationStoredFailedSince = v1alpha1.GroupName + "/evidence-failed-since"
-	// AnnotationStoredIncomplete says that the shoot or the seed could not be asked, and when that was, in RFC 3339.
+	// AnnotationStoredIncomplete is when the evidence was gathered, in RFC 3339, if the shoot or the seed did not answer then.
 	AnnotationStoredIncomplete = v1alpha1.GroupName + "/evidence-incomplete"
 	// AnnotationStoredMachine is the name of the machine that the evidence is of.
 	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// LabelStoredMachine is the name of the machine that the evidence is of, too, where it is short enough for a label.
+	// LabelStoredMachine is the same, if the name is short enough for a label.
 	LabelStoredMachine = AnnotationStoredMachine
 	// AnnotationStoredNode is the name of the machine's node, if it had one.
 	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
-	// AnnotationStoredExpires says when the evidence is deleted, in RFC 3339. It is there once the machine was seen to be gone.
+	// AnnotationStoredExpires is when the evidence is deleted, in RFC 3339. It is there once the machine was seen to be gone.
 	AnnotationStoredExpires = v1alpha1.GroupName + "/evidence-expires"
 	// StoredKey is where in its binaryData the bundle is.
 	StoredKey = "bundle.tar.gz"

@@ -21,17 +21,17 @@ const (
 	// AnnotationDrainStartTime is the time when the drain began, and the time when it was last retried, in RFC 3339 with a
 	// slash in between.
 	AnnotationDrainStartTime = "machine-preservation.extensions.gardener.cloud/drain-start-time"
-	// AnnotationEnded on a deleted NodeMaintenance says that it waits for nobody any more: neither for additional requestors
-	// nor for a failed requestor. Users who may write it can remove these as well. It has no effect on an object that is not
-	// deleted.
+	// AnnotationEnded on a deleted NodeMaintenance says that it no longer waits for additional requestors or for a requestor
+	// that has failed. It gives no new power: those who may write it may also remove what the object waits for. It has no
+	// effect on an object that is not deleted.
 	AnnotationEnded = "machine-preservation.extensions.gardener.cloud/ended"
 )
 
 // Types of the conditions of a NodeMaintenance.
 const (
-	// ConditionReady is True when the node is ready for the requestor. Its reason is the phase.
+	// ConditionReady on a NodeMaintenance is True when the node is ready for the requestor. Its reason is the phase.
 	ConditionReady = "Ready"
-	// ConditionRequestorFailed is set by the requestor: its work on the node has failed.
+	// ConditionRequestorFailed on a NodeMaintenance says that the work on the node has failed. The requestor sets it.
 	ConditionRequestorFailed = "RequestorFailed"
 )
 

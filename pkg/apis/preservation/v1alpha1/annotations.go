@@ -53,36 +53,35 @@ const (
 	// AnnotationForbidden on a Machine or a MachineDeployment is "true" if an operator forbids preservation. It ends and forbids every
 	// preservation there (R6).
 	AnnotationForbidden = annotationPrefix + "forbidden"
-	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax, or all of it:
-	// see AnnotationSharedInPool.
+	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax, or all of it where
+	// AnnotationSharedInPool is set.
 	AnnotationAutoPreserveFailedMax = annotationPrefix + "auto-preserve-failed-max"
 	// AnnotationMachinePreserveTimeout on a MachineDeployment is the effective timeout of its pool: a Go duration.
 	AnnotationMachinePreserveTimeout = annotationPrefix + "machine-preserve-timeout"
 	// AnnotationForceDeletePodsWithVolumes on a MachineDeployment is "true" if pods with volumes may be deleted by force from nodes that do
 	// not answer (P7). It is absent otherwise.
 	AnnotationForceDeletePodsWithVolumes = annotationPrefix + "force-delete-pods-with-volumes"
-	// AnnotationPreferNewFailures on a MachineDeployment is "true" where a machine that fails for a reason that no preserved machine has
-	// takes the place of one whose reason another one has too (P15). It is absent otherwise.
+	// AnnotationPreferNewFailures on a MachineDeployment is "true" if its pool prefers new failures: a machine that fails for a reason that
+	// no preserved machine has gets the place of a machine that shares its reason with others (P15). It is absent otherwise.
 	AnnotationPreferNewFailures = annotationPrefix + "prefer-new-failures"
-	// AnnotationSharedInPool on a MachineDeployment is the name of its pool where all MachineDeployments of that use the same places: then
-	// AnnotationAutoPreserveFailedMax of each is the number of the whole pool (P20). It is absent otherwise.
+	// AnnotationSharedInPool on a MachineDeployment is the name of its pool if all zones of the pool use the same places (P20). It is absent
+	// otherwise.
 	AnnotationSharedInPool = annotationPrefix + "shared-in-pool"
-	// AnnotationGrants on the Lease PlacesLease has the places that were given to machines, and are not written
-	// on them yet, as JSON (P20).
+	// AnnotationGrants on the Lease PlacesLease has, in JSON, the places that were given to machines and are not written on them yet (P20).
 	AnnotationGrants = annotationPrefix + "grants"
-	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. A place was given
-	// to it and not written on it in time: whoever comes with that too late is refused (P20).
+	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. The machine was
+	// given a place that was not written on it in time, and must not be written later (P20).
 	AnnotationGrantEnded = annotationPrefix + "grant-ended"
 	// AnnotationMaximum on a MachineDeployment is how many machines the cluster-autoscaler lets it have at most: the number in the status
 	// of the Worker. It is absent where the cluster-autoscaler changes nothing, because the minimum is the same (P2).
 	AnnotationMaximum = annotationPrefix + "maximum"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the extension has set the flag of this name.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
-	// AnnotationMaintenance on a Node has its machine preserved while somebody works on the node: it is the time when that began, in
-	// RFC 3339. The controller of node maintenances writes it (M12).
+	// AnnotationMaintenance on a Node is the time when somebody began to work on the node, in RFC 3339. While it is there, the machine is
+	// preserved. The controller of node maintenances writes it (M12).
 	AnnotationMaintenance = annotationPrefix + "maintenance"
-	// AnnotationMaintenanceCordon on a Node says that a maintenance has cordoned it: the UID of the NodeMaintenance. It is not a taint,
-	// because DaemonSets of drivers tolerate only taints that Kubernetes makes them tolerate (M3).
+	// AnnotationMaintenanceCordon on a Node is the UID of the NodeMaintenance that has cordoned the node. It is not a taint, because
+	// DaemonSets of drivers tolerate only taints that Kubernetes makes them tolerate (M3).
 	AnnotationMaintenanceCordon = annotationPrefix + "maintenance-cordon"
 	// TaintMaintenance on a Node, with effect NoSchedule, is what earlier versions set instead of AnnotationMaintenanceCordon, with the
 	// UID as its value. It is read and removed, and never written. The constant may be removed when those versions are not in use any more.
@@ -96,11 +95,11 @@ const (
 	AnnotationCause = annotationPrefix + "cause"
 	// AnnotationPreservationRecord on a Machine is the rest of the state of its preservations, in JSON (P8).
 	AnnotationPreservationRecord = annotationPrefix + "preservation-record"
-	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when its health timeout or its creation timeout began, in
-	// RFC 3339: the status.currentStatus.lastUpdateTime, which the release puts back, or the creation.
+	// AnnotationFailedSince on a Machine that has failed or is about to fail is when its health timeout or its creation timeout began, in
+	// RFC 3339: its status.currentStatus.lastUpdateTime, which the release puts back, or its creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
-	// AnnotationEvidence on a Machine in Failed:Preserved says which failure has its evidence stored, by its AnnotationFailedSince. Before
-	// that, it is EvidenceGathering and since when the evidence is being gathered, in RFC 3339.
+	// AnnotationEvidence on a Machine in Failed:Preserved is the AnnotationFailedSince of the failure whose evidence is stored. Until it is
+	// stored, it is EvidenceGathering with the time when gathering began, in RFC 3339.
 	AnnotationEvidence = annotationPrefix + "evidence"
 	// EvidenceGathering is what AnnotationEvidence begins with before the evidence is stored.
 	EvidenceGathering = "gathering since "

@@ -24,12 +24,12 @@ const (
 
 // Keys of this extension for power cycles.
 const (
-	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine. It is an Owner of package
-	// remediation in JSON, with the cycles that the host has had. The extension releases only hosts with such an Owner (X2). The
-	// cycles stay when the request is gone, without the UID of a Machine (X20).
+	// AnnotationHostOwner on a host says, in JSON, for which machine the host is requested to be off, and which cycles it has had. It is
+	// written together with AnnotationReboot. The extension releases only hosts that have it (X2). The cycles stay when the request is
+	// gone, without the UID of a Machine (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
-	// AnnotationHostFailures on the object of a host that stays when its machine is deleted says when machines failed on the host, and when
-	// the host was put into quarantine. It is a Record of pkg/quarantine.
+	// AnnotationHostFailures on a Server says, in JSON, when machines failed on it, and when it was put into quarantine. The object of a host
+	// that has it must stay when its machine is deleted.
 	AnnotationHostFailures = annotationPrefix + "host-failures"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, where operators allow
 	// that (X11).
@@ -85,7 +85,7 @@ const ConditionPowerCycle = "PowerCycle"
 
 // Values of AnnotationCause for power cycles.
 const (
-	// CauseRemediation says that AnnotationRemediation is on the machine (X10).
+	// CauseRemediation says that a power cycle of its host preserves the machine: it has AnnotationRemediation (X10).
 	CauseRemediation = "remediation"
 )
 
