@@ -48,7 +48,7 @@ const (
 	AnnotationStoredIncomplete = v1alpha1.GroupName + "/evidence-incomplete"
 	// AnnotationStoredMachine is the name of the machine that the evidence is of.
 	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// LabelStoredMachine is the same, if the name is short enough for a label.
+	// LabelStoredMachine on a ConfigMap with evidence is the name of the machine, if that is short enough for a label.
 	LabelStoredMachine = AnnotationStoredMachine
 	// AnnotationStoredNode is the name of the machine's node, if it had one.
 	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"

@@ -67,7 +67,7 @@ const (
 	// AnnotationSharedInPool on a MachineDeployment is the name of its pool if all zones of the pool use the same places (P20). It is absent
 	// otherwise.
 	AnnotationSharedInPool = annotationPrefix + "shared-in-pool"
-	// AnnotationGrants on the Lease PlacesLease has, in JSON, the places that were given to machines and are not written on them yet (P20).
+	// AnnotationGrants on the Lease PlacesLease has the places that were given to machines and are not written on them yet, in JSON (P20).
 	AnnotationGrants = annotationPrefix + "grants"
 	// AnnotationGrantEnded on a Machine is written and removed at once, so that the Machine gets a new resource version. The machine was
 	// given a place that was not written on it in time, and must not be written later (P20).
@@ -95,8 +95,8 @@ const (
 	AnnotationCause = annotationPrefix + "cause"
 	// AnnotationPreservationRecord on a Machine is the rest of the state of its preservations, in JSON (P8).
 	AnnotationPreservationRecord = annotationPrefix + "preservation-record"
-	// AnnotationFailedSince on a Machine that has failed or is about to fail is when its health timeout or its creation timeout began, in
-	// RFC 3339: its status.currentStatus.lastUpdateTime, which the release puts back, or its creation.
+	// AnnotationFailedSince on a failed Machine, or one about to fail, is when its health timeout or its creation timeout began, in RFC 3339:
+	// its status.currentStatus.lastUpdateTime, which the release puts back, or its creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationEvidence on a Machine in Failed:Preserved is the AnnotationFailedSince of the failure whose evidence is stored. Until it is
 	// stored, it is EvidenceGathering with the time when gathering began, in RFC 3339.

@@ -24,12 +24,12 @@ const (
 
 // Keys of this extension for power cycles.
 const (
-	// AnnotationHostOwner on a host says, in JSON, for which machine the host is requested to be off, and which cycles it has had. It is
+	// AnnotationHostOwner on a host says for which machine the host is requested to be off, and which cycles it has had, in JSON. It is
 	// written together with AnnotationReboot. The extension releases only hosts that have it (X2). The cycles stay when the request is
 	// gone, without the UID of a Machine (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
-	// AnnotationHostFailures on a Server says, in JSON, when machines failed on it, and when it was put into quarantine. The object of a host
-	// that has it must stay when its machine is deleted.
+	// AnnotationHostFailures on a Server says when machines failed on it, and when it was put into quarantine, in JSON. The object of a host
+	// with this annotation must stay when its machine is deleted.
 	AnnotationHostFailures = annotationPrefix + "host-failures"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow requests a power cycle of its host, where operators allow
 	// that (X11).
