@@ -36,6 +36,10 @@ import (
 var _ = Describe("A bundle of evidence", func() {
 	const name = "node-1"
 
+	// The machine failed twenty minutes after it became unhealthy, and is preserved for a day from then on.
+	failed := Start.Add(20 * time.Minute)
+	expiry := failed.Add(24 * time.Hour)
+
 	shoot := func() []client.Object {
 		pod := func(name string) *corev1.Pod {
 			return &corev1.Pod{
@@ -45,17 +49,18 @@ var _ = Describe("A bundle of evidence", func() {
 			}
 		}
 		event := &eventsv1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Reason: "MachinePreserved", Action: "MachineFailed", EventTime: metav1.NewMicroTime(Start), Regarding: corev1.ObjectReference{Kind: "Node", Name: name},
-			Note: "Machine is Failed:Preserved until 2026-03-02T13:00:00Z because the machine failed (cause auto)",
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Reason: "MachinePreserved", Action: "MachineFailed", EventTime: metav1.NewMicroTime(failed), Regarding: corev1.ObjectReference{Kind: "Node", Name: name},
+			Note: "Machine is Failed:Preserved until 2026-03-02T12:20:00Z because the machine failed (cause auto)",
 		}
 		return []client.Object{
-			Node(name, in("a", "z1"), failedNode("auto"), preservedNode("auto", "DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: budget db. "), func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}} }),
+			Node(name, in("a", "z1"), notReadySince(Start), Taint(drained, failed), Condition("Preserved", corev1.ConditionTrue, "DrainBlocked",
+				"Pods: 1 terminating; blocked: namespace shop: budget db. Machine preserved until 2026-03-02T12:20:00Z (cause auto, reason MachineFailed)."), func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}} }),
 			Node("node-2", in("a", "z1")), pod("web"), pod("db"), event,
 			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}},
 		}
 	}
 	seed := func() []client.Object {
-		deployment := deploymentIn("a-z1", "a", "z1", Share("2"))
+		deployment := deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "24h"))
 		set := Set("a-z1-1", deployment)
 		owned := func(m *machinev1alpha1.Machine) {
 			m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, machinev1alpha1.SchemeGroupVersion.WithKind("MachineSet"))}
@@ -64,7 +69,8 @@ var _ = Describe("A bundle of evidence", func() {
 		mcm.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-preservation-controller", Args: []string{"--holder=health-timer", "--max-machine-preserve-timeout=96h"}}}
 		return []client.Object{
 			deployment, set, mcm,
-			Machine(name, of("a-z1"), owned, Phase(machinev1alpha1.MachineUnknown, Start), Preserved("Failed:Preserved", "auto", until)), Machine("node-2", of("a-z1"), owned),
+			Machine(name, of("a-z1"), owned, Phase(machinev1alpha1.MachineUnknown, Start), Preserved("Failed:Preserved", "auto", expiry), Annotation(ours+"preserved-since", failed.Format(time.RFC3339))),
+			Machine("node-2", of("a-z1"), owned),
 		}
 	}
 

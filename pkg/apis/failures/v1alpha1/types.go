@@ -31,7 +31,7 @@ const (
 // +kubebuilder:printcolumn:name="Node",type="string",JSONPath=`.spec.node`
 // +kubebuilder:printcolumn:name="Pool",type="string",JSONPath=`.spec.pool`
 // +kubebuilder:printcolumn:name="Failure",type="string",JSONPath=`.spec.reason`
-// +kubebuilder:printcolumn:name="Kept",type="boolean",JSONPath=`.spec.decision.kept`
+// +kubebuilder:printcolumn:name="Preserved",type="boolean",JSONPath=`.spec.decision.kept`
 // +kubebuilder:printcolumn:name="Why",type="string",JSONPath=`.spec.decision.reason`
 // +kubebuilder:printcolumn:name="Outcome",type="string",JSONPath=`.status.outcome`
 // +kubebuilder:printcolumn:name="Failed",type="date",JSONPath=`.spec.failedAt`
