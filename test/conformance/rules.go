@@ -40,7 +40,7 @@ func Rules() []Rule {
 		{"P7", "Drains respect PodDisruptionBudgets until the drain timeout. A user's cordon is never changed."},
 		{"P8", "The hold and the expiry are written first and cleared last. All state is in the objects."},
 		{"P9", "Machines are preserved also without a Node, and while the shoot's API server is away."},
-		{"P10", "No preservation lasts forever, not even without the preservation controller."},
+		{"P10", "No preservation lasts forever, not even without the preservation controller. Only one needs it to end: with machine-controller-manager before 0.62, that of a machine that never joined, in a pool without a health timeout."},
 		{"P11", "Every transition is visible."},
 		{"P12", "A problem with one machine delays no hold, release or expiry of another machine."},
 		{"P13", "Requests and auto-preservation preserve a machine no longer than operators allow, however often it is requested. The time counts anew once the machine was healthy and not preserved. An operator's edit of the expiry overrides the limit."},
