@@ -22,10 +22,12 @@ func distribute(g Group, decisions []Decision, reserved int32, now time.Time) {
 	p.reserved += reserved
 	if g.Share != nil {
 		p.letGo(*g.Share)
-		p.serveBeside(g, now)
 	}
-	if g.Share != nil && g.PrefersNew {
-		p.preferNew(g)
+	if g.Share != nil && !g.Unlocked { // else it is not known which places were given to others, and none can be given
+		p.serveBeside(g, now)
+		if g.PrefersNew {
+			p.preferNew(g)
+		}
 	}
 	p.serve(g, now)
 }

@@ -251,6 +251,30 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 			a.Unlocked = true
 			Expect(kept(a)).To(ConsistOf("a1"))
 		})
+
+		DescribeTable("P15: should not be taken from a machine for one that fails for a new reason", func(unlocked bool, names ...string) {
+			fresh := member("new", failing)
+			fresh.Node = Node("new", Condition("KernelDeadlock", corev1.ConditionTrue, "", ""))
+			a := zone("a", 2, auto("a1"), auto("a2"), fresh)
+			a.PrefersNew, a.Unlocked = true, unlocked
+			Expect(kept(a)).To(ConsistOf(names))
+		},
+			Entry("while they cannot be locked", true, "a1", "a2"),
+			Entry("but as soon as they can", false, "a2"),
+		)
+
+		DescribeTable("T2: should be taken beside a request", func(unlocked bool, causes ...string) {
+			a := zone("a", 1, member("a1", failing, Annotation(preserve, "now")))
+			a.Unlocked = unlocked
+			var has []string
+			for _, claim := range Decide(a, now)[0].Target.Claims {
+				has = append(has, claim.Cause)
+			}
+			Expect(has).To(ConsistOf(causes))
+		},
+			Entry("not while they cannot be locked", true, "now"),
+			Entry("but as soon as they can", false, "now", "auto"),
+		)
 	})
 
 	Describe("and that are just beginning to be shared", func() {

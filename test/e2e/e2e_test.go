@@ -64,7 +64,7 @@ func TestAlone062(t *testing.T)     { run(t, "0.62", alone) }
 func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
 func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
-func TestMCM062(t *testing.T)       { run(t, "0.62", last) }
+func TestMCM062(t *testing.T)       { run(t, "0.62", breaksLast) }
 func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
@@ -104,9 +104,9 @@ type part struct {
 
 var (
 	breaks = part{has: func(s conformance.Scenario) bool { return !s.Alone && !s.Healthy }, pools: atOnce, uses: true}
-	// last is for when most others have ended.
-	last  = part{has: breaks.has, pools: atOnce + atOnce/4, uses: true}
-	alone = part{name: "-alone", has: func(s conformance.Scenario) bool { return s.Alone || s.Healthy }, pools: atOnce / 2}
+	// breaksLast is for when most others have ended.
+	breaksLast = part{has: breaks.has, pools: atOnce + atOnce/4, uses: true}
+	alone      = part{name: "-alone", has: func(s conformance.Scenario) bool { return s.Alone || s.Healthy }, pools: atOnce / 2}
 )
 
 func run(t *testing.T, generation string, part part) {
