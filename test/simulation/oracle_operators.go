@@ -236,12 +236,12 @@ func (o *oracle) checkEdited(name string, s *subject) {
 		o.since(rules.Fault) <= calm || o.since(rules.ShareLowered) < recently || s.since(rules.Touched) <= calm { // its node cannot be written to (P14)
 		return
 	}
-	if !s.unhealthy.IsZero() && time.Since(s.unhealthy) >= healthTimeout-margin && len(o.takenBeside(s)) >= o.share { // it fails, and has no place (P1)
-		return
-	}
 	o.seen["let go when an operator says"]++
 	end := s.edited
 	s.edited = time.Time{}
+	if time.Now().Before(end) && !s.unhealthy.IsZero() && time.Since(s.unhealthy) >= healthTimeout-margin && len(o.takenBeside(s)) >= o.share {
+		return // it has failed again, and there is no place (P1)
+	}
 	if off := time.Since(end); off < -time.Second || time.Since(later(end, s.editedAt)) > 10*time.Second {
 		o.blame("P6", "%s is let go of %s after the end that an operator has edited", name, off)
 	}
