@@ -123,7 +123,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
 	f := &s.failure
 	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.Kept || o.isOverruled() ||
-		s.since(rules.Vetoed) < recently || s.since(rules.Overwritten) < recently || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
+		s.GoesOn(rules.Forbidden) || s.since(rules.Vetoed) < recently || s.since(rules.Overwritten) < recently || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return
 	}
 	switch {
