@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -62,13 +63,15 @@ func drainByPhase(nm *maintenancev1alpha1.NodeMaintenance) course {
 }
 
 // DrainWritten judges a write of ours on a node: what somebody else has written of a drain stays, and what somebody has taken away or changed
-// is not written again as long as the drain is as far as it was (D13).
+// is not written again as long as the drain is as far as it was (D13). What is said of a maintenance stays while that goes on (M16).
 func DrainWritten(before, after *corev1.Node) *Violation {
 	for _, t := range []corev1.NodeConditionType{drainInProgress, drained} {
 		was, is := v1alpha1.ConditionOf(before, t), v1alpha1.ConditionOf(after, t)
 		switch {
 		case was != nil && !slices.Contains([]string{ofMaintenance, ofPreservation, ofUpdate}, was.Reason) && (is == nil || *is != *was):
 			return blame("D13", "its node loses condition %s of somebody else's: %s", t, was.Reason)
+		case is != nil && is.Reason == ofPreservation && was != nil && was.Reason == ofMaintenance && metav1.HasAnnotation(after.ObjectMeta, v1alpha1.AnnotationMaintenance):
+			return blame("M16", "its node loses condition %s of a maintenance that goes on", t)
 		case is != nil && is.Reason == ofPreservation && (was == nil || was.Reason == ofUpdate) && drainByCondition(before) == drainByCondition(after):
 			return blame("D13", "its node gets condition %s again, and shows %s as before", t, drainByCondition(after))
 		}

@@ -239,6 +239,11 @@ func (o *oracle) isRolling(d time.Duration) bool {
 	return o.GoesOn(rules.RollingUpdate) && time.Since(o.Excuses[rules.RollingUpdate].From) >= d
 }
 
+// isUpdated says that an update of the machine's zone goes on for some time. Which of two zones is being updated only old machines show.
+func (o *oracle) isUpdated(machine *machinev1alpha1.Machine, d time.Duration) bool {
+	return o.isRolling(d) && (!o.shared || machine.Spec.Class.Name != o.class)
+}
+
 // observeEvent is called with each Event of ours about a machine.
 func (o *oracle) observeEvent(name, reason string) {
 	o.mutex.Lock()
@@ -251,7 +256,7 @@ func (o *oracle) observeEvent(name, reason string) {
 
 // checkReplaced notes a machine that is terminated as it has failed, and would have had a place if there was no update.
 func (o *oracle) checkReplaced(s *subject, before *machinev1alpha1.Machine, change *Change) {
-	if o.isRolling(calm) && (!o.shared || before.Spec.Class.Name != o.class) && o.since(rules.Fault) > healthTimeout+calm && s.since(rules.Touched) > calm && !o.alone &&
+	if o.isUpdated(before, calm) && o.since(rules.Fault) > healthTimeout+calm && s.since(rules.Touched) > calm && !o.alone &&
 		!s.everKept && !s.asked && !s.worked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon {
 		o.replacements[change.name] = time.Now()

@@ -72,7 +72,7 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 		o.blame("X14", "%s is asked to be off, and is kept off by somebody else", name)
 	case s.machine.DeletionTimestamp != nil:
 		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.Machine)
-	case o.isRolling(calm) && (!o.shared || s.machine.Spec.Class.Name != o.class) && o.since(rules.Fault) > calm: // else the other zone may be
+	case o.isUpdated(s.machine, calm) && o.since(rules.Fault) > calm:
 		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	case !slices.Contains(s.record.CausesSince(time.Now()), v1alpha1.CauseRemediation):
 		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))

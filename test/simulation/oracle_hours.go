@@ -45,9 +45,9 @@ func (o *oracle) countHours() {
 }
 
 // loseHours is called when a machine that is kept goes.
-func (o *oracle) loseHours() {
+func (o *oracle) loseHours(s *subject) {
 	if o.since(rules.Fault) <= soon {
-		o.hours.lost += time.Hour
+		o.hours.lost += min(time.Hour, time.Since(s.keptSince))
 	}
 }
 

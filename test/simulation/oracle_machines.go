@@ -87,7 +87,7 @@ func (o *oracle) observeMachine(change *Change) {
 	s.machine.Name = change.name
 	defer o.recount(change.name)
 	if before != nil && before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil && was.Phase != "" {
-		o.loseHours()
+		o.loseHours(s)
 	}
 	if s.record = o.recordOf(s.machine); s.record.Kept {
 		s.everKept, s.suspicious = true, ""

@@ -337,7 +337,7 @@ func (c connection) late(req *http.Request, after time.Duration) (*http.Response
 	}
 }
 
-// copyOf returns the request without its end.
+// copyOf returns the request, which whoever has sent it cannot cancel any more.
 func copyOf(req *http.Request) (*http.Request, error) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
