@@ -35,6 +35,8 @@ const (
 	deleteNodeMachines = 4
 	// noticeTime is for how long machine-controller-manager is given time to see that a Node is not its own any more.
 	noticeTime = 30 * time.Second
+	// eventTime is how long it takes at most until machine-controller-manager has a change of a Node in its cache.
+	eventTime = 5 * time.Second
 	// bootTime is for how long there is no Node: a host is faster hardly ever. Who was cut off has connected again by then.
 	bootTime = 45 * time.Second
 )
@@ -220,6 +222,8 @@ func (d *deleting) delete(nodes []*corev1.Node, happens func(gap)) {
 		for _, node := range left {
 			d.disown(node)
 		}
+		// Who is cut off after the annotation must have seen all of them, the last one as well.
+		time.Sleep(eventTime)
 		during(afterNotice)
 		time.Sleep(noticeTime)
 		during(beforeFinalizer)
