@@ -61,11 +61,11 @@ landscape-down: ## Stop the landscape
 ##@ Test
 
 .PHONY: test
-test: ## Run the unit and the integration tests side by side, then the e2e tests
+test: ## Run the unit tests, the simulation and the integration tests side by side, then the e2e tests
 	@$(LANDSCAPE) assets >/dev/null
 	@go build $$(go list -f '{{ if and .GoFiles (ne .Name "main") }}{{ .ImportPath }}{{ end }}' ./...) # not twice side by side; nobody needs the commands
 	@# Integration tests mostly wait. With unit tests that are nice, they need not wait for those as well.
-	@nice $(MAKE) test-unit & unit=$$!; failed=; \
+	@nice $(MAKE) --jobs 2 test-unit test-simulation & unit=$$!; failed=; \
 	$(MAKE) test-integration || failed=1; \
 	wait "$$unit" || failed=1; \
 	[[ -z "$$failed" ]]
@@ -75,10 +75,14 @@ test: ## Run the unit and the integration tests side by side, then the e2e tests
 test-unit: ## Run the tests that need no other process
 	@GOFLAGS=-tags=remove_all_sd go tool -modfile=hack/tools/promtool/go.mod -n promtool >/dev/null # its first build takes minutes
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
-	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
-	go test -timeout $(UNIT_TIMEOUT) ./test/simulation ./pkg/sidecar/preservation $$packages # the longest first
+	  | grep -vE '/test/(integration(/|$$)|e2e(/|$$)|simulation$$)')"; \
+	go test -timeout $(UNIT_TIMEOUT) ./pkg/sidecar/preservation $$packages # the longest first
 	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs the kubelet
 	@cd hack/tools/docs && go test -timeout $(UNIT_TIMEOUT) ./... # a separate module, because it needs a Markdown parser
+
+.PHONY: test-simulation
+test-simulation: ## Run the known histories, and some random ones, in the simulated world
+	@go test -timeout $(UNIT_TIMEOUT) ./test/simulation
 
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
