@@ -107,7 +107,12 @@ func (w *world) ask(value string) {
 	w.annotate(map[string]string{v1alpha1.AnnotationPreserve: value})
 }
 
-// annotate sets annotations where a request counts, and removes those that are empty.
+func (w *world) endPowerCycle() {
+	w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
+}
+
+// annotate sets annotations where a request counts, and removes those that are empty. A request that forbids preserving the machine ends
+// its power cycle as well, as soon as the host is on again.
 func (w *world) annotate(values map[string]string) {
 	w.edit(func(m *facts.Member) {
 		annotations := m.Machine.Annotations
@@ -120,6 +125,9 @@ func (w *world) annotate(values map[string]string) {
 			}
 		}
 	})
+	if values[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse {
+		w.endPowerCycle()
+	}
 }
 
 func setReady(node *corev1.Node, status corev1.ConditionStatus) {
@@ -233,9 +241,7 @@ func (e *explanation) changes() {
 		})
 	}
 	if d.Machine.Annotations[v1alpha1.AnnotationRemediation] != "" {
-		with("If the power cycle were given up now", func(w *world) {
-			w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
-		})
+		with("If the power cycle were given up now", (*world).endPowerCycle)
 	}
 }
 

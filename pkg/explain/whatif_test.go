@@ -39,6 +39,11 @@ var _ = Describe("IfAsked", func() {
 						if s.change != nil {
 							s.change(snapshot)
 						}
+						if ask.Request == "false" { // the power cycle ends with that (X10)
+							for i := range snapshot.Seed.Machines {
+								delete(snapshot.Seed.Machines[i].Annotations, v1alpha1.AnnotationRemediation)
+							}
+						}
 						for i := range snapshot.Shoot.Nodes {
 							node := &snapshot.Shoot.Nodes[i]
 							if node.Name != "m" {

@@ -151,13 +151,11 @@ func decideRelease(f situation, _ *requestFlags) (change, error) {
 	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
 		return change{}, fmt.Errorf("its machine is preserved because %s works on it. End that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
+	case f.as.Before.Target.Cause() == v1alpha1.CauseRemediation:
+		return change{}, fmt.Errorf("its machine is preserved because its host is power-cycled. Wait until that is over, or use 'kubectl preserve forbid %s', which ends the power cycle", f.node.Name)
 	}
 	// The node has no request, or its request may not be all that preserves a machine that has failed.
-	a, err = c.forbid(f)
-	if err == nil && a.After.Target != nil {
-		return change{}, fmt.Errorf("nothing was changed, because that preservation cannot be ended on the node. %s", strings.Join(c.says, " "))
-	}
-	if !a.Failed {
+	if a, err = c.forbid(f); err == nil && !a.Failed {
 		c.says = append(c.says, fmt.Sprintf("Preserving the machine is forbidden now, because there was no request on the node to withdraw. To allow it again, run 'kubectl preserve release %s' once more.", f.node.Name))
 	}
 	return c, err
