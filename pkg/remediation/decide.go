@@ -128,11 +128,13 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 		if reason == "" && g.MaxPerShoot > 0 && others >= int(g.MaxPerShoot) {
 			reason = "As many machines of the shoot are already being power-cycled as the operators allow."
 		}
-		if reason == "" && g.NeedsGrant && !HasGrant(d.Machine, now) {
-			reason = reasonGrant
-		}
 		if reason != "" {
 			d.wait(reason)
+			continue
+		}
+		if g.NeedsGrant && !HasGrant(d.Machine, now) {
+			d.wait("The power cycle waits until the extension allows it, because the number of power cycles in the seed is limited.")
+			d.to.record.AwaitsGrant = true
 			continue
 		}
 		free--

@@ -45,7 +45,7 @@ func (d *decision) obstacle() string {
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot did not answer until a short time ago."
 	case d.to.record.Automatic && d.isStormy():
-		return reasonStorm
+		return "Too many machines of the shoot fail at the same time: no machine is power-cycled automatically until fewer fail."
 	case d.unwell:
 		return "Too many nodes of the pool in this zone are not ready."
 	case d.nodes == nil:
@@ -66,11 +66,6 @@ func (d *decision) startedAt() time.Time {
 	}
 	return d.to.record.Requested
 }
-
-const reasonGrant = "The power cycle waits until the extension allows it, because the number of power cycles in the seed is limited."
-
-// reasonStorm is what an automatic cycle waits for while too many machines fail (X21).
-const reasonStorm = "Too many machines of the shoot fail at the same time: no machine is power-cycled automatically until fewer fail."
 
 // isStormy says that too many machines of the shoot fail at the same time, and looks again in time (X21).
 func (d *decision) isStormy() bool {

@@ -149,8 +149,7 @@ func (d *decision) wait(reason string) {
 		d.to.until = until
 		d.wake(until)
 	}
-	d.to.record.AwaitsGrant = reason == reasonGrant
-	d.to.record.Wait = reason
+	d.to.record.Wait, d.to.record.AwaitsGrant = reason, false
 	if reason != d.is.record.Wait {
 		d.tell(false, EventPrefix+v1alpha1.PowerCycleWaiting, reason)
 	}

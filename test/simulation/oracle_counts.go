@@ -91,7 +91,7 @@ func requestedOf(machine *machinev1alpha1.Machine, node *corev1.Node) (value str
 	if !onNode {
 		value = machine.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	if value == builder.Noted(machine)[builder.NoteSpentRequest] { // it counts for nothing until it is another one
+	if value != "" && value == builder.Noted(machine)[builder.NoteSpentRequest] { // it counts for nothing until it is another one
 		value = ""
 	}
 	return value, onNode
