@@ -19,6 +19,8 @@ const (
 	limit = 128
 	// maxNote is how many bytes of a note the API server accepts in an Event.
 	maxNote = 1024
+
+	ellipsis = "..."
 )
 
 // Printable returns what can be printed of a text that others wrote, in one line: terminals obey what cannot.
@@ -47,9 +49,18 @@ func Cut(text string) string {
 	return text
 }
 
+// End returns the last 256 characters that can be printed of a text that others wrote, with an ellipsis if these are not all. An API
+// server that refuses a patch repeats the whole object before it says what is wrong with it.
+func End(text string) string {
+	characters := []rune(Printable(text))
+	if len(characters) <= 2*limit {
+		return string(characters)
+	}
+	return ellipsis + string(characters[len(characters)-2*limit:])
+}
+
 // Note returns as much of a text as the API server accepts for the note of an Event, with an ellipsis if it is not all.
 func Note(text string) string {
-	const ellipsis = "..."
 	if len(text) <= maxNote {
 		return strings.ToValidUTF8(text, "")
 	}

@@ -37,6 +37,13 @@ var _ = Describe("P14: what others wrote", func() {
 		Entry("what is no text", "\xff\xfe", "��"),
 	)
 
+	DescribeTable("#End", func(text, want string) {
+		Expect(End(text)).To(Equal(want))
+	},
+		Entry("as it is", strings.Repeat("ü", 256), strings.Repeat("ü", 256)),
+		Entry("without the rest", strings.Repeat("x", 2000)+": unknown\nfield", "..."+strings.Repeat("x", 241)+": unknown field"),
+	)
+
 	DescribeTable("#Note", func(text, want string) {
 		Expect(Note(text)).To(Equal(want))
 	},

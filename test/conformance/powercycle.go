@@ -373,7 +373,9 @@ func (p *Pool) unasked(machine *machinev1alpha1.Machine) {
 func (p *Pool) misbehave(machine *machinev1alpha1.Machine, fault HostFault) {
 	p.t.Helper()
 	p.t.Logf("Host of machine %s: fault %q", machine.Name, fault)
-	p.Expect(p.Hosts.Inject(p.ctx, machine, fault)).To(Succeed())
+	p.eventually(func(g Gomega) { // a machine may be there before its host
+		g.Expect(p.Hosts.Inject(p.ctx, machine, fault)).To(Succeed())
+	})
 }
 
 // host reads the host of a machine, which is still there.

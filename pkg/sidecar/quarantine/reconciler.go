@@ -238,7 +238,7 @@ func (r *Reconciler) note(ctx context.Context, driver *host.Driver, known item, 
 		err = driver.Note(ctx, r.Kind, lasting, d)
 	}
 	if d.Quarantine && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) { // nor will it be later
-		d.Quarantine, d.Refused, err = false, "the API server of the hosts refused it: "+err.Error(), nil
+		d.Quarantine, d.Refused, err = false, "the API server of the hosts refused it: "+brief.End(err.Error()), nil
 	}
 	if err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -418,6 +420,8 @@ var _ = Describe("Quarantine", func() {
 		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning HostNotQuarantined"), ContainSubstring("spec.unclaimable"))))
 	},
 		Entry("because metal-operator does not know of it", apierrors.NewBadRequest(`unknown field "spec.unclaimable"`)),
+		Entry("because metal-operator does not know of it, as the API server says after the whole object", apierrors.NewInvalid(schema.GroupKind{}, "",
+			field.ErrorList{field.Invalid(field.NewPath("patch"), strings.Repeat("x", 2000), `strict decoding error: unknown field "spec.unclaimable"`)})),
 		Entry("because it may not", apierrors.NewForbidden(schema.GroupResource{Resource: "servers"}, "s0", errors.New("this account may only power-cycle the host, not change spec.unclaimable"))),
 	)
 
