@@ -149,9 +149,11 @@ var _ = Describe("Process", func() {
 		})
 
 		It("should fail with what the check said when the context ends", func(ctx SpecContext) {
+			p := start("echo busy; exec sleep 60")
+			Eventually(logged).Should(Equal("busy\n"))
 			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
-			Expect(start("echo busy; exec sleep 60").WaitReady(short, func(context.Context) error { return errors.New("not yet") })).To(And(
+			Expect(p.WaitReady(short, func(context.Context) error { return errors.New("not yet") })).To(And(
 				MatchError(HavePrefix("test did not get ready")),
 				MatchError(context.DeadlineExceeded),
 				MatchError(ContainSubstring("not yet")),
@@ -165,7 +167,10 @@ var _ = Describe("Process", func() {
 			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			_, err := process.StartReady(short, process.Spec{Name: "test", Path: "sh", Args: []string{"-c", "echo $$; exec sleep 60"}, LogFile: logFile},
-				func(context.Context) error { return errors.New("not yet") })
+				func(context.Context) error {
+					Eventually(logged).ShouldNot(BeEmpty(), "it runs, however late")
+					return errors.New("not yet")
+				})
 			Expect(err).To(MatchError(ContainSubstring("not yet")))
 
 			var pid int
