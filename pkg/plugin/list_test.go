@@ -352,7 +352,7 @@ var _ = Describe("list", func() {
 		asked := p.node("asked")
 		Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")(asked)
 		Expect(p.options.shoot.Status().Update(ctx, asked)).To(Succeed())
-		Eventually(tick, 10*time.Second).Should(MatchRegexp(`(?m)^a +z2 +asked +Released +now`))
+		Eventually(tick, time.Minute).Should(MatchRegexp(`(?m)^a +z2 +asked +Released +now`))
 		stop()
 		Eventually(ended).Should(Receive(BeNil()))
 	})
@@ -395,7 +395,7 @@ var _ = Describe("list", func() {
 		node := p.node(strings.Fields(args)[1])
 		change(node)
 		Expect(p.options.shoot.Status().Update(context.Background(), node)).To(Succeed())
-		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(BeNil()))
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, time.Minute).Should(Receive(BeNil()))
 	},
 		Entry("released", "list asked -w --until released", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 		Entry("held", "list other asked -w --until held", Condition("Preserved", corev1.ConditionTrue, "Preserved", untilText)),
@@ -426,7 +426,7 @@ var _ = Describe("list", func() {
 		go func() { ended <- p.runs("list other -w --until held") }()
 		Eventually(clock.HasWaiters).Should(BeTrue())
 		Expect(p.options.shoot.Delete(context.Background(), p.node("other"))).To(Succeed())
-		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError("node other is gone")))
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, time.Minute).Should(Receive(MatchError("node other is gone")))
 	})
 
 	DescribeTable("should say what is valid", func(args, message string) {

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -225,7 +226,7 @@ var _ = Describe("Requests", func() {
 		go func() { ended <- p.runsIn(ctx, "release auto") }()
 		Eventually(p.errOut.String).Should(HaveSuffix("[y/N] "))
 		stop()
-		Eventually(ended, 5*time.Second).Should(Receive(And(MatchError(context.Canceled), MatchError(ContainSubstring("nothing was changed")))))
+		Eventually(ended, time.Minute).Should(Receive(And(MatchError(context.Canceled), MatchError(ContainSubstring("nothing was changed")))))
 		Expect(p.node("auto").Annotations).NotTo(HaveKey(preserve))
 	})
 
@@ -264,7 +265,7 @@ var _ = Describe("Requests", func() {
 		for _, args := range []string{"forbid over", "power-cycle over --yes"} {
 			failed := make(chan error, 1)
 			go func() { failed <- p.runs(args) }()
-			Eventually(failed, 5*time.Second).Should(Receive(MatchError(ContainSubstring(conflict.Error()))))
+			Eventually(failed, time.Minute).Should(Receive(MatchError(ContainSubstring(conflict.Error()))))
 		}
 	})
 
@@ -309,12 +310,19 @@ var _ = Describe("Requests", func() {
 
 		It("should end when the node is gone", func() {
 			p := newPerson(shootObjects(), nil)
+			watched := make(chan struct{}, 100)
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+					defer func() { watched <- struct{}{} }()
+					return c.Watch(ctx, list, opts...)
+				},
+			})
 			done := make(chan error)
 			go func() { done <- p.runs("release auto --yes --wait") }()
 			Eventually(p.out.String).Should(ContainSubstring(" released\n"))
-			time.Sleep(time.Second) // the fake client forgets what happens between a list and a watch
+			Eventually(watched).Should(Receive(), "the fake client forgets what happens between a list and a watch")
 			Expect(p.options.shoot.Delete(context.Background(), p.node("auto"))).To(Succeed())
-			Eventually(done, 5*time.Second).Should(Receive(BeNil()))
+			Eventually(done, time.Minute).Should(Receive(BeNil()))
 			Expect(p.out.String()).To(HaveSuffix("node/auto is gone\n"))
 		})
 

@@ -48,7 +48,7 @@ var _ = Describe("--wait", func() {
 			defer stop()
 			ended := make(chan error, 1)
 			go func() { ended <- p.runsIn(ctx, args) }()
-			Eventually(ended, 3*time.Second).Should(Receive(And(MatchError(ContainSubstring("failed to watch: ")), MatchError(ContainSubstring(refusal.Error())))), args)
+			Eventually(ended, time.Minute).Should(Receive(And(MatchError(ContainSubstring("failed to watch: ")), MatchError(ContainSubstring(refusal.Error())))), args)
 		}
 		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("failed to watch: ")))
 		Expect(p.node("over").Annotations).NotTo(HaveKey(ours + "power-cycle"))
@@ -82,7 +82,7 @@ var _ = Describe("list -w, of an API server", func() {
 		p.options.Clock = clock
 		ended := make(chan error, 1)
 		go func() { ended <- p.runs("list -w --server " + server.URL) }()
-		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError(ContainSubstring("failed to watch: "))))
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, time.Minute).Should(Receive(MatchError(ContainSubstring("failed to watch: "))))
 	})
 
 	It("should list nodes until they are watched, and go on without node maintenances", func() {
@@ -141,7 +141,7 @@ var _ = Describe("list -w, of an API server", func() {
 		}, time.Minute).Should(BeZero())
 		Expect(p.errOut.String()).To(BeEmpty())
 		close(changed)
-		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(BeNil()))
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, time.Minute).Should(Receive(BeNil()))
 		Expect(p.out.String()).To(ContainSubstring("Released"))
 	})
 })
