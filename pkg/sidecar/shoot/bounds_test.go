@@ -107,7 +107,7 @@ var _ = Describe("Limit", func() {
 		Expect(err).NotTo(HaveOccurred())
 		defer w.Stop()
 		var event watch.Event
-		Eventually(w.ResultChan(), 20*time.Second).Should(Receive(&event))
+		Eventually(w.ResultChan(), time.Minute).Should(Receive(&event))
 		Expect(event.Type).To(Equal(watch.Error))
 		Expect(event.Object.(*metav1.Status).Message).To(ContainSubstring("the answer has more than 8388608 bytes: an event of GET /api/v1/nodes"))
 		Expect(h.read.Load()).To(BeNumerically("<", 24<<20))

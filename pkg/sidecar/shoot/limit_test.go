@@ -115,7 +115,7 @@ func TestLimit(t *testing.T) {
 			config.Wrap(Limit)
 			c, err := kubernetes.NewForConfig(config)
 			g.Expect(err).NotTo(HaveOccurred())
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err = c.CoreV1().Nodes().Patch(ctx, "m", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 			g.Expect(err).To(HaveOccurred())

@@ -140,7 +140,7 @@ var _ = Describe("NewCache", func() {
 		Expect(p.biggest).To(Equal(100))
 		Expect(p.lists).To(Equal(3))
 		Expect(p.streams).To(BeZero(), "a stream has no end that anybody else decides on")
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(3*time.Minute))
 
 	It("P14: should list nodes that are large in smaller pages", func(ctx SpecContext) {
 		p := newPaged(100)
@@ -151,7 +151,7 @@ var _ = Describe("NewCache", func() {
 		nodes := &corev1.NodeList{}
 		Expect(c.List(ctx, nodes)).To(Succeed())
 		Expect(nodes.Items).To(HaveLen(100))
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(3*time.Minute))
 
 	It("P14: should not list for ever where there are no nodes, but always more to come", func(ctx SpecContext) {
 		p := newPaged(250)
@@ -164,7 +164,7 @@ var _ = Describe("NewCache", func() {
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
 		Expect(p.lists).To(BeNumerically("<", 10), "the reflector waits between them")
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(3*time.Minute))
 
 	It("P14: should list anew when a watch has added more than any shoot has", func() {
 		from := watch.NewFakeWithChanSize(10, false)
@@ -191,9 +191,9 @@ var _ = Describe("NewCache", func() {
 			p.mutex.Lock()
 			defer p.mutex.Unlock()
 			return p.lists
-		}, 10*time.Second).Should(BeNumerically(">", 0))
-		Eventually(connection.Answers, 10*time.Second).Should(BeFalse())
-	}, SpecTimeout(30*time.Second))
+		}, time.Minute).Should(BeNumerically(">", 0))
+		Eventually(connection.Answers, time.Minute).Should(BeFalse())
+	}, SpecTimeout(3*time.Minute))
 
 	It("P9: should begin a list once more whose continuation is expired (410)", func(ctx SpecContext) {
 		p := newPaged(250)
@@ -207,7 +207,7 @@ var _ = Describe("NewCache", func() {
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
 		Expect(p.lists).To(Equal(5))
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(3*time.Minute))
 
 	It("P9: should list anew when a watch is expired (410), and go on after a token that was (401)", func(ctx SpecContext) {
 		p := newPaged(1)
@@ -227,9 +227,9 @@ var _ = Describe("NewCache", func() {
 			p.mutex.Lock()
 			defer p.mutex.Unlock()
 			return []int{p.lists, p.watches}
-		}, 25*time.Second).Should(Equal([]int{3, 3}))
+		}, 2*time.Minute).Should(Equal([]int{3, 3}))
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n-0"}, &corev1.Node{})).To(Succeed())
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(3*time.Minute))
 })
 
 // BenchmarkNodes lists 1,000 nodes of 250 KiB:

@@ -46,6 +46,6 @@ var _ = Describe("container", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(pid(g)).NotTo(Equal(first))
 			g.Expect(c.status().RestartCount).To(BeEquivalentTo(1))
-		}).WithTimeout(5 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 	})
 })
