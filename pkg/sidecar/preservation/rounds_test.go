@@ -25,8 +25,9 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-// patience is how long a round may take while an API server hangs: it waits for a tenth of that.
-const patience = 3 * time.Second
+// patience is how long a round may take while an API server hangs: it waits for a fifteenth of that, whatever hangs, and not for each of
+// twenty writes.
+const patience = 10 * time.Second
 
 // hanging makes all writes wait to objects whose kind and name begin with prefix. The function that is returned lets
 // them go on with an error, or be made if it is nil, and later ones too.
@@ -45,7 +46,7 @@ func (a *api) hanging(prefix string) (release func(error)) {
 		}
 		return do()
 	}
-	*Patience = patience / 10
+	*Patience = patience / 15
 	DeferCleanup(func() { *Patience = 2 * time.Second })
 	release = func(err error) {
 		once.Do(func() {
