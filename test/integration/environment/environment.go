@@ -264,6 +264,26 @@ func (e *Environment) CreateCluster(ctx context.Context, namespace string, worke
 	})).To(Succeed())
 }
 
+// CreateExtension creates an Extension, and waits until it is seen. One that the extension sees before its Cluster is overlooked for good:
+// the caches of both are filled independently of each other. A spec that says the same in more words brings it up again.
+func (e *Environment) CreateExtension(ctx context.Context, extension *extensionsv1alpha1.Extension) {
+	GinkgoHelper()
+	Expect(e.Client.Create(ctx, extension)).To(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(e.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+		if extension.Status.LastOperation == nil {
+			patch := client.MergeFrom(extension.DeepCopy())
+			if extension.Spec.Class == nil {
+				extension.Spec.Class = new(extensionsv1alpha1.ExtensionClassShoot)
+			} else {
+				extension.Spec.Class = nil
+			}
+			g.Expect(e.Client.Patch(ctx, extension, patch)).To(Succeed())
+		}
+		g.Expect(extension.Status.LastOperation).NotTo(BeNil())
+	}).WithTimeout(StartTimeout).WithPolling(time.Second).Should(Succeed())
+}
+
 // CreateWorker creates the Worker that gardenlet creates for a shoot, with one pool. It fills in what the pool must have.
 func (e *Environment) CreateWorker(ctx context.Context, namespace string, pool extensionsv1alpha1.WorkerPool) *extensionsv1alpha1.Worker {
 	GinkgoHelper()

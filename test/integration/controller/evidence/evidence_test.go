@@ -85,7 +85,7 @@ var _ = Describe("Evidence in the shoot", Ordered, func() {
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: controlPlane},
 			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
 		}
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 		// Nobody aggregates here: this is what ClusterRole view has.
 		bind("", "viewer", "ClusterRole", "system:aggregate-to-view")
 	})

@@ -85,7 +85,7 @@ var _ = Describe("MachineFailures", Ordered, func() {
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
 			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
 		}
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 		reconciled()
 		sidecar, viewed = as("system:serviceaccount:kube-system:machine-preservation-controller"), as("viewer")
 	})

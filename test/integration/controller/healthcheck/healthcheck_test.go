@@ -77,7 +77,7 @@ var _ = Describe("Conditions of the Extension", func() {
 		}
 		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
 			`"kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":2}}`)}
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 	})
 
 	It("should tell of the container in ControlPlaneHealthy", func() {

@@ -85,7 +85,7 @@ var _ = Describe("Container in the Deployment of machine-controller-manager", fu
 
 		Expect(gardenlet.Deploy(ctx)).To(Succeed())
 		DeferCleanup(func() { deleteDeployment(ctx, namespace) })
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 		Eventually(func(g Gomega) { container(g) }).WithTimeout(repairTimeout).Should(Succeed())
 		Eventually(policies).WithTimeout(repairTimeout).Should(ContainElement(name))
 	})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
-	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -84,17 +83,8 @@ var _ = Describe("Extension", func() {
 	}
 	enable := func() {
 		GinkgoHelper()
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
-		// An Extension is overlooked that is seen before its Cluster is. gardenlet asks again.
-		Eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			if extension.Status.LastOperation == nil {
-				patch := client.MergeFrom(extension.DeepCopy())
-				metav1.SetMetaDataAnnotation(&extension.ObjectMeta, v1beta1constants.GardenerOperation, v1beta1constants.GardenerOperationReconcile)
-				g.Expect(env.Client.Patch(ctx, extension, patch)).To(Succeed())
-			}
-			reconciled(g)
-		}).WithTimeout(30 * time.Second).WithPolling(time.Second).Should(Succeed())
+		env.CreateExtension(ctx, extension)
+		eventually(reconciled)
 		present(Default)
 	}
 	gone := func(g Gomega) {

@@ -204,7 +204,7 @@ var _ = Describe("Power cycles", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
 			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation", ProviderConfig: providerConfig(`,"powerCycle":{}`)}},
 		}
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 		DeferCleanup(func() { end(ctx, extension) })
 		eventually(reconciled)
 		Expect(secret(Default)).To(And(HaveKeyWithValue(prefix+"power-cycle", "true"), HaveKeyWithValue(prefix+"power-cycle-seed", "seed")))

@@ -54,7 +54,7 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
 		}
 		extension.Spec.ProviderConfig = config("1")
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 	})
 
 	get := func() *appsv1.Deployment {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
-	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
@@ -52,15 +51,9 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 	}
 	enable := func() {
 		GinkgoHelper()
-		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		env.CreateExtension(ctx, extension)
 		Eventually(func(g Gomega) {
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			if extension.Status.LastOperation == nil {
-				// As gardenlet does. The first event is lost on a cache that has not seen the Cluster yet.
-				patch := client.MergeFrom(extension.DeepCopy())
-				metav1.SetMetaDataAnnotation(&extension.ObjectMeta, v1beta1constants.GardenerOperation, v1beta1constants.GardenerOperationReconcile)
-				g.Expect(env.Client.Patch(ctx, extension, patch)).To(Succeed())
-			}
 			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
 			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded))
 		}).WithTimeout(30 * time.Second).Should(Succeed())
@@ -142,12 +135,11 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		Eventually(func() error {
-			err := env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)
-			if err == nil && containers()[name].Name == name {
-				// The container is still there: so must be what it needs.
-				Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, &corev1.Secret{})).To(Succeed())
+			needed := env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, &corev1.Secret{})
+			if containers()[name].Name == name {
+				Expect(needed).To(Succeed(), "the container is still there: so was, before it was looked at, what it needs")
 			}
-			return err
+			return env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)
 		}).WithTimeout(30 * time.Second).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 
 		Expect(get().Spec.Template).To(Equal(before))
