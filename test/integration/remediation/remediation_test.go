@@ -239,8 +239,39 @@ func attach(ctx context.Context, node, claim string) func() {
 	return detach
 }
 
-// short is a powerCycle that has little time.
-const short = `{"powerOffTimeout":"3s","powerOnTimeout":"3s","nodeStartupTimeout":"3s"}`
+// These are powerCycles that have little time for one of their steps.
+const (
+	shortOff   = `{"powerOffTimeout":"3s"}`
+	shortStart = `{"nodeStartupTimeout":"3s"}`
+)
+
+// history returns the annotations that an object has had since.
+func history(ctx context.Context, list client.ObjectList, namespace, name string) func() []map[string]string {
+	GinkgoHelper()
+	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: s.Scheme()})
+	Expect(err).NotTo(HaveOccurred())
+	changes, err := c.Watch(context.WithoutCancel(ctx), list, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(changes.Stop)
+	var (
+		mutex sync.Mutex
+		had   []map[string]string
+	)
+	go func() {
+		for change := range changes.ResultChan() {
+			if object, ok := change.Object.(client.Object); ok {
+				mutex.Lock()
+				had = append(had, object.GetAnnotations())
+				mutex.Unlock()
+			}
+		}
+	}()
+	return func() []map[string]string {
+		mutex.Lock()
+		defer mutex.Unlock()
+		return slices.Clone(had)
+	}
+}
 
 // ask asks for a power cycle, and again as long as the controller, which may just have been started, has not seen before that nobody
 // does.
@@ -403,26 +434,30 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("X5: should give up a host that is never off", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, short, 1)
+		p := newPool(ctx, builder.Namespace, shortOff, 1)
 		m := p.names[0]
 		p.jam("off")
+		hosts := &unstructured.UnstructuredList{}
+		hosts.SetGroupVersionKind(kind)
+		ofHost := history(ctx, hosts, builder.Namespace, m)
 		start(ctx, "")
 		ask(ctx, m)
-		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(HaveKey(reboot))
 		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
+		Eventually(ofHost).Should(ContainElement(HaveKey(reboot)))
 		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(Not(HaveKey(reboot)))
 		Expect(isTainted(ctx, m)()).To(BeFalse(), "X1")
 		Expect(machine(ctx, m).Annotations).NotTo(HaveKey(needs))
 	})
 
 	It("X13: should not take a node for back that comes with its old boot id", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, short, 1)
+		p := newPool(ctx, builder.Namespace, shortStart, 1)
 		m := p.names[0]
 		p.jam("boot")
+		ofMachine := history(ctx, &machinev1alpha1.MachineList{}, builder.Namespace, m)
 		start(ctx, "")
 		ask(ctx, m)
-		Eventually(phase(ctx, m), patient).Should(Equal("Starting"))
 		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
+		Eventually(ofMachine).Should(ContainElement(HaveKeyWithValue(prefix+"power-cycle-phase", "Starting")))
 		Expect(annotations(ctx, builder.Namespace, m)()).To(Not(HaveKey(reboot)))
 	})
 
@@ -463,8 +498,15 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	It("X11: should take the request of a node", func(ctx SpecContext) {
 		p := newPool(ctx, builder.Namespace, "{}", 1)
 		start(ctx, "")
-		Consistently(phase(ctx, p.names[0]), 2*time.Second).Should(BeEmpty(), "it is seen that nobody asks")
-		annotate(ctx, node(ctx, p.names[0]), prefix+"power-cycle", "now")
+		Consistently(phase(ctx, p.names[0]), 2*time.Second).Should(BeEmpty(), "nobody asks")
+		Eventually(func() string { // a request is dropped as long as it has not been seen that nobody asks
+			m, n := machine(ctx, p.names[0]), node(ctx, p.names[0])
+			phase := m.Annotations[prefix+"power-cycle-phase"]
+			if phase == "" && !metav1.HasAnnotation(m.ObjectMeta, needs) && !metav1.HasAnnotation(n.ObjectMeta, prefix+"power-cycle") {
+				annotate(ctx, n, prefix+"power-cycle", "now")
+			}
+			return phase
+		}, patient, time.Second).ShouldNot(BeEmpty())
 		Eventually(phase(ctx, p.names[0]), patient).Should(Equal("Succeeded"))
 		Expect(node(ctx, p.names[0]).Annotations).NotTo(HaveKey(prefix + "power-cycle"))
 	})
