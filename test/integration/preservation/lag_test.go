@@ -88,5 +88,5 @@ var _ = Describe("Lagging cache", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
 		Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(Equal(expiry))
-	}, SpecTimeout(time.Minute))
+	}, SpecTimeout(10*time.Minute))
 })

@@ -39,7 +39,7 @@ var _ = Describe("Lifecycle", func() {
 				api      *sidecar.Server
 				machine  *machinev1alpha1.Machine
 				node     *corev1.Node
-				timeouts = facts.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 5 * time.Second}
+				timeouts = facts.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 20 * time.Second} // a busy machine must have the time to see a drain that is blocked
 			)
 
 			getMachine := func(g Gomega, ctx SpecContext) *machinev1alpha1.Machine {
@@ -92,10 +92,10 @@ var _ = Describe("Lifecycle", func() {
 				budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1, ExpectedPods: 1}
 				Expect(api.Status().Update(ctx, budget)).To(Succeed())
 				sidecar.StartController(ctx, api, generation.Holder, timeouts, nil)
-			}, NodeTimeout(2*time.Minute))
+			}, NodeTimeout(10*time.Minute))
 
 			It("T5 H4: should hold a machine whose deadline is near, and mark its node when it has failed", func(ctx SpecContext) {
-				deadline := time.Now().Add(10 * time.Second)
+				deadline := time.Now().Add(20 * time.Second)
 				setReady(ctx, corev1.ConditionUnknown)
 				builder.Phase(machinev1alpha1.MachineUnknown, deadline.Add(-timeouts.Health))(machine)
 				Expect(api.Status().Update(ctx, machine)).To(Succeed())
@@ -115,7 +115,7 @@ var _ = Describe("Lifecycle", func() {
 				}).Should(Succeed())
 				Expect(generation.LeavesAlone(machine, timeouts.Health, time.Now().Add(71*time.Hour))).To(BeTrue())
 				Expect(generation.LeavesAlone(machine, timeouts.Health, time.Now().Add(73*time.Hour))).To(BeFalse())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 
 			It("P7: should evict the pods, respect a PodDisruptionBudget, and delete by force after the timeout only", func(ctx SpecContext) {
 				Eventually(ctx, func(g Gomega) {
@@ -138,7 +138,7 @@ var _ = Describe("Lifecycle", func() {
 				pods := &corev1.PodList{}
 				Expect(api.List(ctx, pods)).To(Succeed())
 				Expect(pods.Items).To(BeEmpty())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 
 			It("T7: should let pods back when the machine recovers", func(ctx SpecContext) {
 				Eventually(ctx, func() error {
@@ -151,14 +151,14 @@ var _ = Describe("Lifecycle", func() {
 					g.Expect(getNode(g, ctx).Spec.Taints).NotTo(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
 					g.Expect(node.Annotations).To(HaveKeyWithValue(disabled, "true"))
 				}).Should(Succeed())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 
 			It("P5: should put the protection back when somebody deletes it", func(ctx SpecContext) {
 				annotateNode(ctx, disabled, "false")
 				Eventually(ctx, func(g Gomega) {
 					g.Expect(getNode(g, ctx).Annotations).To(HaveKeyWithValue(disabled, "true"))
 				}).Should(Succeed())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 
 			It("T3 R4: should remove everything but the request when it is told false", func(ctx SpecContext) {
 				annotateNode(ctx, preserve, "false")
@@ -169,7 +169,7 @@ var _ = Describe("Lifecycle", func() {
 					g.Expect(getNode(g, ctx).Annotations).To(Equal(map[string]string{preserve: "false"}))
 					g.Expect(preservation.PreservedCondition(node)).To(HaveField("Status", corev1.ConditionFalse))
 				}).Should(Succeed())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 
 			It("P11: should have told of each transition once, on the machine and on the node", func(ctx SpecContext) {
 				reasons := func(g Gomega, kind string) []string {
@@ -188,7 +188,7 @@ var _ = Describe("Lifecycle", func() {
 						g.Expect(reasons(g, kind)).To(ConsistOf("MachinePreserved", "PreservedMachineRecovered", "MachinePreservationEnded"), kind)
 					}
 				}).Should(Succeed())
-			}, SpecTimeout(30*time.Second))
+			}, SpecTimeout(3*time.Minute))
 		})
 	}
 })

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
@@ -34,17 +36,23 @@ func reserve() string {
 	return listener.Addr().String()
 }
 
-// forward forwards connections to address until the end of the test.
-func forward(from, to string) {
+// gate returns an address at which connections end at once, until the function that is returned is called. From then on, they are forwarded
+// until the end of the test. Nobody else gets the address meanwhile.
+func gate(to string) (from string, open func()) {
 	GinkgoHelper()
-	listener, err := net.Listen("tcp", from)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(listener.Close)
+	var isOpen atomic.Bool
 	go func() {
 		for {
 			in, err := listener.Accept()
 			if err != nil {
 				return
+			}
+			if !isOpen.Load() {
+				in.Close()
+				continue
 			}
 			out, err := net.Dial("tcp", to)
 			if err != nil {
@@ -59,6 +67,7 @@ func forward(from, to string) {
 			go pipe(out, in)
 		}
 	}()
+	return listener.Addr().String(), func() { isOpen.Store(true) }
 }
 
 var _ = Describe("Command", func() {
@@ -77,7 +86,7 @@ var _ = Describe("Command", func() {
 		Expect(err).NotTo(HaveOccurred())
 		content, err := os.ReadFile(api.Kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
-		away := reserve()
+		away, back := gate(host.Host)
 		Expect(string(content)).To(ContainSubstring(host.Host))
 		target := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 		Expect(os.WriteFile(target, []byte(strings.ReplaceAll(string(content), host.Host, away)), 0o600)).To(Succeed())
@@ -98,7 +107,7 @@ var _ = Describe("Command", func() {
 		}()
 		DeferCleanup(func() {
 			cancel()
-			Eventually(ended).WithTimeout(20 * time.Second).Should(BeClosed())
+			Eventually(ended).WithTimeout(environment.StopTimeout).Should(BeClosed())
 		})
 
 		Eventually(ctx, func(g Gomega) {
@@ -115,11 +124,11 @@ var _ = Describe("Command", func() {
 		Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
 		Expect(current.ResourceVersion).To(Equal(node.ResourceVersion))
 
-		forward(away, host.Host)
+		back()
 		Eventually(ctx, func(g Gomega) {
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
 			g.Expect(current.Annotations).To(HaveKeyWithValue(disabled, "true"))
 			g.Expect(current.Spec.Taints).To(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
 		}).Should(Succeed())
-	}, SpecTimeout(2*time.Minute))
+	}, SpecTimeout(10*time.Minute))
 })
