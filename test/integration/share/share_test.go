@@ -46,8 +46,8 @@ var _ = Describe("Share", func() {
 			var (
 				api   *sidecar.Server
 				nodes []*corev1.Node
-				// The hold is due after 27s, and the failure, upon which machine-controller-manager terminates, after 30s.
-				timeouts = facts.Timeouts{Health: 30 * time.Second, Creation: time.Minute, Drain: time.Minute}
+				// The hold is due after 54s, and the failure, upon which machine-controller-manager terminates, after 60s: so long may a restart take.
+				timeouts = facts.Timeouts{Health: time.Minute, Creation: time.Hour, Drain: time.Minute}
 			)
 
 			BeforeAll(func(ctx SpecContext) {
@@ -57,7 +57,7 @@ var _ = Describe("Share", func() {
 					nodes[i] = sidecar.NewNode(fmt.Sprintf("node-%03d", i), builder.NotReady)
 					Expect(api.Create(ctx, nodes[i])).To(Succeed())
 				})
-			}, NodeTimeout(2*time.Minute))
+			}, NodeTimeout(10*time.Minute))
 
 			for repetition := range repetitions {
 				number, after := int32(1+repetition), repetition%2 == 1
@@ -72,7 +72,7 @@ var _ = Describe("Share", func() {
 					})
 
 					first := sidecar.StartController(ctx, api, generation.Holder, timeouts, &sidecar.Write{Number: number, After: after})
-					since := time.Now().Add(-22 * time.Second).Truncate(time.Second) // no machine may be overdue: that takes another write
+					since := time.Now().Add(-49 * time.Second).Truncate(time.Second) // no machine may be overdue: that takes another write
 					all(machineCount, func(i int) { m.fail(ctx, machines[i], since.Add(time.Duration(i%2)*time.Second)) })
 					for _, machine := range machines {
 						m.versions[machine.Name] = machine.ResourceVersion
@@ -105,7 +105,7 @@ var _ = Describe("Share", func() {
 						Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
 						Expect(current.ResourceVersion).To(Equal(node.ResourceVersion), node.Name)
 					}
-				}, SpecTimeout(time.Minute))
+				}, SpecTimeout(5*time.Minute))
 			}
 		})
 	}
