@@ -65,7 +65,8 @@ func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies dra
 }
 
 var _ = Describe("Drain strategies", func() {
-	const timeout, expected, pdb = 8 * time.Second, 2 * time.Second, 12 * time.Second
+	// So far apart that a busy machine is not at the next deadline before it has looked at what came of the one before.
+	const timeout, expected, pdb = 15 * time.Second, 2 * time.Second, 30 * time.Second
 
 	pod := func(namespace, name, node string, edit ...func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{
@@ -147,7 +148,7 @@ var _ = Describe("Drain strategies", func() {
 		}
 
 		all := left()
-		Eventually(condition).WithTimeout(5 * time.Second).Should(Equal("DrainUnderWay"))
+		Eventually(condition).WithTimeout(timeout - 5*time.Second).Should(Equal("DrainUnderWay"))
 		Expect(requests.Open()).To(Equal(1))
 		for _, call := range requests.Take() {
 			Expect(call).To(Equal("GET /api/v1/pods spec.nodeName=m"))
@@ -156,18 +157,18 @@ var _ = Describe("Drain strategies", func() {
 		Expect(requests.Take()).To(BeEmpty(), "nobody is asked before the first deadline")
 
 		protected := []string{"shop/web", "shop/web-finalizer", "shop/agent", "shop/elsewhere", "ignored/plain"}
-		Eventually(left).WithTimeout(time.Until(began.Add(timeout + 4*time.Second))).Should(ConsistOf(protected))
+		Eventually(left).WithTimeout(time.Until(began.Add(timeout + 10*time.Second))).Should(ConsistOf(protected))
 		Expect(time.Now()).To(BeTemporally(">=", began.Add(timeout)))
-		Eventually(requests.Take).WithTimeout(2 * time.Second).Should(And(ContainElement("GET /apis/policy/v1/namespaces/shop/poddisruptionbudgets "), Not(ContainElement(ContainSubstring("/ignored/")))))
+		Eventually(requests.Take).Should(And(ContainElement("GET /apis/policy/v1/namespaces/shop/poddisruptionbudgets "), Not(ContainElement(ContainSubstring("/ignored/")))))
 		Consistently(left, time.Until(began.Add(pdb-500*time.Millisecond))).Should(ConsistOf(protected))
 
-		Eventually(left).WithTimeout(time.Until(began.Add(pdb + 4*time.Second))).Should(ConsistOf("shop/agent", "shop/elsewhere", "ignored/plain"))
-		Eventually(condition).WithTimeout(time.Until(began.Add(timeout+10*time.Second))).Should(Equal("DrainTimedOut"), "D7: of an ignored pod")
+		Eventually(left).WithTimeout(time.Until(began.Add(pdb + 10*time.Second))).Should(ConsistOf("shop/agent", "shop/elsewhere", "ignored/plain"))
+		Eventually(condition).WithTimeout(time.Until(began.Add(pdb+30*time.Second))).Should(Equal("DrainTimedOut"), "D7: of an ignored pod")
 
 		Expect(s.Patch(ctx, machine, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
-		Eventually(requests.Open).WithTimeout(5 * time.Second).Should(BeZero())
+		Eventually(requests.Open).Should(BeZero())
 		Eventually(condition).Should(BeEmpty())
-	}, SpecTimeout(3*time.Minute))
+	}, SpecTimeout(10*time.Minute))
 
 	It("D3, D12: should ask for little on many nodes at once, and for nothing between deadlines", func(ctx SpecContext) {
 		const nodes, podsPerNode = 50, 30
@@ -228,5 +229,5 @@ var _ = Describe("Drain strategies", func() {
 		phase("waiting for the second deadline", pdb-2*time.Second, 0)
 		phase("second deadline", pdb+15*time.Second, 2*podsPerNode/2+10)
 		Expect(left()).To(BeZero())
-	}, SpecTimeout(5*time.Minute))
+	}, SpecTimeout(15*time.Minute))
 })
