@@ -33,7 +33,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	paths, err := binaries.Ensure(ctx, GinkgoWriter, binaries.Etcd, binaries.Kubernetes, binaries.Kwok)
 	Expect(err).NotTo(HaveOccurred())
 
-	started, cancel := context.WithTimeout(ctx, time.Minute)
+	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	etcd, err := cluster.StartEtcd(started, paths["etcd"], filepath.Join(dir, "etcd"), log("etcd"))
 	Expect(err).NotTo(HaveOccurred())
