@@ -27,8 +27,8 @@ DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./
 # For each fuzz test. The default time for minimizing interesting inputs would use up all of it.
 FUZZ_TIME ?= 1m
 # The limit for one test package. The e2e scenarios wait for real timeouts of real components.
-UNIT_TIMEOUT ?= 20m
-INTEGRATION_TIMEOUT ?= 15m
+UNIT_TIMEOUT ?= 40m
+INTEGRATION_TIMEOUT ?= 30m
 E2E_TIMEOUT ?= 45m
 LONG_TIMEOUT ?= 2h
 # How long tests wait for what must come. Nobody waits so long but on a busy machine.

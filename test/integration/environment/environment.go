@@ -63,9 +63,9 @@ import (
 
 const (
 	// StartTimeout is how long it takes at most until a component works.
-	StartTimeout = time.Minute
+	StartTimeout = 5 * time.Minute
 	// StopTimeout is how long it takes at most until a component has stopped.
-	StopTimeout = time.Minute
+	StopTimeout = 5 * time.Minute
 )
 
 // Environment is a running seed.

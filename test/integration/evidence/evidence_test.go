@@ -185,7 +185,7 @@ var _ = Describe("Evidence", func() {
 		Eventually(func() map[string]string {
 			Expect(s.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
 			return machine.Annotations
-		}, 20*time.Second).Should(HaveKeyWithValue(prefix+"evidence", failure))
+		}, time.Minute).Should(HaveKeyWithValue(prefix+"evidence", failure))
 
 		configMap := &corev1.ConfigMap{}
 		Expect(s.Get(ctx, key, configMap)).To(Succeed())
@@ -218,7 +218,7 @@ var _ = Describe("Evidence", func() {
 		By("Reading in the shoot what of it is for those who are bound")
 		inShoot := client.ObjectKey{Namespace: "machine-preservation-evidence", Name: key.Name}
 		copied := func() error { return s.Get(ctx, inShoot, &corev1.Secret{}) }
-		Eventually(copied, 20*time.Second).Should(Succeed())
+		Eventually(copied, time.Minute).Should(Succeed())
 		reader, err := client.New(asUser(s, "reader"), client.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		secret := &corev1.Secret{}
@@ -264,9 +264,9 @@ var _ = Describe("Evidence", func() {
 		stop()
 		start(ctx, s, keep)
 		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, keep-2*time.Second).Should(BeTrue(), "not before its time")
-		Eventually(stored, 10*time.Second).ShouldNot(Succeed())
+		Eventually(stored, time.Minute).ShouldNot(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", expires))
-		Eventually(copied, 20*time.Second).ShouldNot(Succeed())
+		Eventually(copied, time.Minute).ShouldNot(Succeed())
 
 		list := &corev1.ConfigMapList{}
 		Expect(s.List(ctx, list, client.InNamespace(builder.Namespace))).To(Succeed())
@@ -322,13 +322,13 @@ var _ = Describe("Evidence", func() {
 		stop := start(ctx, s, time.Hour, away)
 		fail("a")
 		fail("b")
-		Eventually(seeds, 20*time.Second).Should(HaveLen(2))
-		Eventually(asked.Load, 10*time.Second).Should(BeNumerically(">=", 2))
+		Eventually(seeds, time.Minute).Should(HaveLen(2))
+		Eventually(asked.Load, time.Minute).Should(BeNumerically(">=", 2))
 		Consistently(asked.Load, 3*time.Second).Should(BeNumerically("<", 10), "it has a back-off")
 		Expect(copies(Default)).To(BeEmpty())
 		isAway.Store(false)
 		want := seeds(Default)
-		Eventually(copies, 20*time.Second).Should(Equal(want))
+		Eventually(copies, time.Minute).Should(Equal(want))
 		Consistently(writes.Load, 2*time.Second).Should(BeEquivalentTo(2), "one write for each")
 
 		By("Forging, deleting and adding what its owner likes")
@@ -342,11 +342,11 @@ var _ = Describe("Evidence", func() {
 		Expect(s.Create(ctx, forged(retention.StoredNames()[2]))).To(Succeed())
 		Consistently(writes.Load, 2*time.Second).Should(BeEquivalentTo(2), "nobody watches")
 		fail("c")
-		Eventually(seeds, 20*time.Second).Should(HaveLen(3))
-		Eventually(copies, 20*time.Second).Should(HaveKeyWithValue(retention.StoredNames()[2], seeds(Default)[retention.StoredNames()[2]]))
+		Eventually(seeds, time.Minute).Should(HaveLen(3))
+		Eventually(copies, time.Minute).Should(HaveKeyWithValue(retention.StoredNames()[2], seeds(Default)[retention.StoredNames()[2]]))
 		stop()
 		start(ctx, s, time.Hour, away)
-		Eventually(copies, 20*time.Second).Should(Equal(seeds(Default)))
+		Eventually(copies, time.Minute).Should(Equal(seeds(Default)))
 		for name, uid := range want {
 			Expect(seeds(Default)).To(HaveKeyWithValue(name, uid), "the seed's is what it was")
 		}

@@ -31,7 +31,7 @@ import (
 const (
 	reboot  = "reboot.metal3.io/machine-remediation"
 	whose   = "machine-preservation.extensions.gardener.cloud/power-cycle-owner"
-	patient = 10 * time.Second
+	patient = time.Minute
 )
 
 // world is what keeps the hosts of a kind.

@@ -97,6 +97,6 @@ func quarantined(w world, driver **host.Driver) {
 			err = (*driver).Note(ctx, kind, server, quarantine.Decision{Quarantine: true})
 			g.Expect(apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
 			g.Expect(err).To(MatchError(ContainSubstring("spec.unclaimable")))
-		}).WithTimeout(30 * time.Second).WithPolling(time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
 	})
 }

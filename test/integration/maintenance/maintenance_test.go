@@ -39,7 +39,7 @@ import (
 
 const (
 	record  = "machine-preservation.extensions.gardener.cloud/maintenance-cordon"
-	patient = 10 * time.Second
+	patient = time.Minute
 )
 
 // example is that of the document which describes the API, for a node of ours.
@@ -178,7 +178,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(func(g Gomega) {
 			g.Expect(c.Get(ctx, key, machine)).To(Succeed())
 			g.Expect(machine.Annotations).To(HaveKey("machine-preservation.extensions.gardener.cloud/phase"))
-		}, 30*time.Second).Should(Succeed())
+		}, time.Minute).Should(Succeed())
 		Expect(ended).NotTo(Receive())
 
 		_, err := envtest.InstallCRDs(restConfig, envtest.CRDInstallOptions{Paths: []string{"../../../pkg/component/nodemaintenance/crds"}, ErrorIfPathMissing: true})
@@ -282,7 +282,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(func() *v1alpha1.DrainStatus { return get(ctx, name).Status.Drain }, patient).Should(HaveValue(Equal(v1alpha1.DrainStatus{TotalPods: 2, EvictionPods: 1, WaitForEviction: []string{"default/gpu"}})))
 		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
 		Expect(c.Status().Update(ctx, budget)).To(Succeed())
-		Eventually(phase(ctx, name), 30*time.Second).Should(Equal("Ready"))
+		Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
 		Expect(exists(ctx, gpu)()).To(BeFalse())
 		Expect(exists(ctx, other)()).To(BeTrue(), "it is filtered out")
 		Expect(get(ctx, name).Status.Drain).To(HaveValue(HaveField("DrainProgress", int32(100))))

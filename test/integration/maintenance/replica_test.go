@@ -102,7 +102,7 @@ func describeReplicas() {
 		inProgress, given, most := sets.New[types.UID](), sets.New[types.UID](), 0
 		for given.Len() < count || inProgress.Len() > 0 {
 			var event watch.Event
-			Eventually(changes.ResultChan(), 30*time.Second).Should(Receive(&event), "%d were given back", given.Len())
+			Eventually(changes.ResultChan(), patient).Should(Receive(&event), "%d were given back", given.Len())
 			nm := event.Object.(*v1alpha1.NodeMaintenance)
 			if event.Type == watch.Deleted || !domain.InProgress(nm) {
 				inProgress.Delete(nm.UID)
@@ -117,7 +117,7 @@ func describeReplicas() {
 			}
 		}
 		Expect(most).To(Equal(parallel))
-	}, SpecTimeout(3*time.Minute))
+	}, SpecTimeout(10*time.Minute))
 
 	It("M4: should watch pods while the node waits or drains, and at no other time", func(ctx SpecContext) {
 		limit(ctx, "0", "100%")

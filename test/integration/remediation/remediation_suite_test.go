@@ -43,7 +43,7 @@ func TestRemediation(t *testing.T) {
 }
 
 // patient is for what takes the controller some time.
-const patient = 20 * time.Second
+const patient = time.Minute
 
 // s is the seed, the shoot, and the cluster of the hosts. Its kind of hosts comes with the first test.
 var s *sidecar.Server

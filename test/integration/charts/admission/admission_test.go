@@ -96,7 +96,7 @@ var _ = Describe("The charts of the admission component", Ordered, func() {
 	})
 
 	It("should refuse a Shoot", func() {
-		Eventually(func() error { return env.Client.Create(ctx, newShoot(), client.DryRunAll) }).WithTimeout(10 * time.Second).Should(
+		Eventually(func() error { return env.Client.Create(ctx, newShoot(), client.DryRunAll) }).WithTimeout(time.Minute).Should(
 			MatchError(ContainSubstring("spec.extensions[0].providerConfig")))
 	})
 

@@ -104,7 +104,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 			told := &eventsv1.EventList{}
 			g.Expect(env.Client.List(ctx, told, client.InNamespace(full))).To(Succeed())
 			g.Expect(told.Items).To(ContainElement(HaveField("Reason", retention.EventEvicted)))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 	})
 
 	It("should have pods that are admitted where nothing privileged is", func() {
@@ -142,7 +142,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 				renewed = *lease.Spec.RenewTime
 			}
 			g.Expect(lease.Spec.RenewTime.Time).To(BeTemporally(">", renewed.Time))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 	})
 
 	It("should enable, reconcile and disable the extension for a shoot", func() {
@@ -150,10 +150,10 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		shoot.createMachine(ctx)
 		shoot.enable(ctx)
 		shoot.grantAccess(ctx)
-		Eventually(func() map[string]string { return shoot.machineDeployment(ctx).Annotations }).WithTimeout(10*time.Second).Should(
+		Eventually(func() map[string]string { return shoot.machineDeployment(ctx).Annotations }).WithTimeout(time.Minute).Should(
 			HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max", "1"), "as the component configuration says")
-		Eventually(shoot.containers).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement(sidecar))
-		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("--max-total-unready-percentage=100"))
+		Eventually(shoot.containers).WithArguments(ctx).WithTimeout(time.Minute).Should(ContainElement(sidecar))
+		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(time.Minute).Should(ContainElement("--max-total-unready-percentage=100"))
 
 		By("Checking the health of the container, whose pod nobody starts here")
 		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: shoot.namespace}}
@@ -161,7 +161,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Eventually(func(g Gomega) {
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(shoot.extension), shoot.extension)).To(Succeed())
 			g.Expect(shoot.extension.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("there is no pod"))))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 
 		By("Enabling evidence")
 		shoot.configure(ctx, `,"evidence":{"enabled":true}`)
@@ -185,7 +185,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		shoot.grantMaintenance(ctx)
 		shoot.configure(ctx, `,"nodeMaintenance":{}`)
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(limit), limit)).To(MatchError(apierrors.IsNotFound, "IsNotFound"), "it goes with the evidence")
-		Eventually(shoot.arguments).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("--node-maintenance"))
+		Eventually(shoot.arguments).WithArguments(ctx).WithTimeout(time.Minute).Should(ContainElement("--node-maintenance"))
 		shoot.configure(ctx, `,"nodeMaintenance":{"maxUnavailable":"10%"}`)
 		Expect(shoot.arguments(ctx)).To(ContainElement("--node-maintenance"))
 		shoot.configure(ctx, ``)
@@ -197,14 +197,14 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Expect(env.Client.Delete(ctx, shoot.extension)).To(Succeed())
 		shoot.waitForExtensionGone(ctx)
 		Expect(shoot.containers(ctx)).NotTo(ContainElement(sidecar))
-		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(10 * time.Second).ShouldNot(ContainElement("--max-total-unready-percentage=100"))
+		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(time.Minute).ShouldNot(ContainElement("--max-total-unready-percentage=100"))
 		machine := &machinev1alpha1.Machine{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "machine"}, machine)).To(Succeed())
 		Expect(machine.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/cause"))
 		node := &corev1.Node{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "machine"}, node)).To(Succeed())
 		Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
-		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("MachinePreservationEnded"))
+		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(time.Minute).Should(ContainElement("MachinePreservationEnded"))
 	})
 
 	It("should migrate a control plane and restore it", func() {
@@ -224,7 +224,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		shoot := newShoot(ctx, env)
 		shoot.extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{}`)}
 		Expect(env.Client.Create(ctx, shoot.extension)).To(Succeed())
-		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("InvalidConfiguration"))
+		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(time.Minute).Should(ContainElement("InvalidConfiguration"))
 
 		// It is the same Event as long as neither the Extension nor the Worker changes.
 		deployment := builder.Deployment("pool")
@@ -238,7 +238,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 			g.Expect(slices.ContainsFunc(events.Items, func(event eventsv1.Event) bool {
 				return event.Reason == "InvalidConfiguration" && event.Series != nil
 			})).To(BeTrue())
-		}).WithTimeout(10 * time.Second).WithPolling(200 * time.Millisecond).Should(Succeed())
+		}).WithTimeout(time.Minute).WithPolling(200 * time.Millisecond).Should(Succeed())
 	})
 
 	It("should have allowed all that, and no more", func() {
@@ -439,14 +439,14 @@ func (s *shoot) operate(ctx context.Context, operation string, operationTypes ..
 		g.Expect(last.Description).NotTo(Equal(askedFor))
 		g.Expect(last.Type).To(BeElementOf(operationTypes))
 		g.Expect(last.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), last.Description)
-	}).WithTimeout(30 * time.Second).Should(Succeed())
+	}).WithTimeout(time.Minute).Should(Succeed())
 }
 
 func (s *shoot) waitForExtensionGone(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() error {
 		return s.Client.Get(ctx, client.ObjectKeyFromObject(s.extension), s.extension)
-	}).WithTimeout(30 * time.Second).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	}).WithTimeout(time.Minute).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 }
 
 func (s *shoot) machineDeployment(ctx context.Context) *machinev1alpha1.MachineDeployment {

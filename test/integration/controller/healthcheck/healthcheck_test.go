@@ -54,7 +54,7 @@ var _ = Describe("Conditions of the Extension", func() {
 			g.Expect(actual).NotTo(BeNil())
 			g.Expect(actual.Message).To(message)
 			g.Expect(actual.Status).To(Equal(status))
-		}).WithTimeout(20 * time.Second).WithPolling(500 * time.Millisecond).Should(Succeed())
+		}).WithTimeout(time.Minute).WithPolling(500 * time.Millisecond).Should(Succeed())
 	}
 	patchStatus := func(object client.Object, mutate func()) {
 		GinkgoHelper()
@@ -170,7 +170,7 @@ var _ = Describe("Conditions of the Extension", func() {
 				HaveField("Type", BeEquivalentTo("ControlPlaneHealthy")), HaveField("Type", BeEquivalentTo("PreservedMachinesKept")),
 				HaveField("Type", BeEquivalentTo("PoolsCanGrow")),
 			))
-		}).WithTimeout(20 * time.Second).WithPolling(500 * time.Millisecond).Should(Succeed())
+		}).WithTimeout(time.Minute).WithPolling(500 * time.Millisecond).Should(Succeed())
 	})
 
 	It("should check nothing while the shoot is hibernated", func() {

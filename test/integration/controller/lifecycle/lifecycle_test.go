@@ -75,7 +75,7 @@ var _ = Describe("Extension", func() {
 	}
 	eventually := func(f func(Gomega)) {
 		GinkgoHelper()
-		Eventually(f).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
 	reconciled := func(g Gomega) {
 		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())

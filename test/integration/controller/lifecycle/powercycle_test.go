@@ -57,7 +57,7 @@ var _ = Describe("Power cycles", func() {
 
 	eventually := func(f func(Gomega)) {
 		GinkgoHelper()
-		Eventually(f).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
 	providerConfig := func(powerCycle string) *runtime.RawExtension {
 		return &runtime.RawExtension{Raw: fmt.Appendf(nil,

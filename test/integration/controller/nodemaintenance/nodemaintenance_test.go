@@ -46,7 +46,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 
 	eventually := func(f func(Gomega)) {
 		GinkgoHelper()
-		Eventually(f).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
 	providerConfig := func(fields string) *runtime.RawExtension {
 		return &runtime.RawExtension{Raw: fmt.Appendf(nil,

@@ -43,7 +43,7 @@ var _ = Describe("Shares of MachineDeployments that the provider writes without 
 				g.Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s"}))
 				g.Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(BeZero())
 				g.Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
-			}).WithTimeout(30 * time.Second).Should(Succeed())
+			}).WithTimeout(time.Minute).Should(Succeed())
 		}
 
 		deployClass(ctx, namespace, "class-z1", "0")

@@ -85,7 +85,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 	eventuallyShares := func(expected ...map[string]string) {
 		GinkgoHelper()
 		for i, name := range []string{"md-z1", "md-z2"} {
-			Eventually(func() map[string]string { return get(name).Annotations }).WithTimeout(10 * time.Second).Should(Equal(expected[i]))
+			Eventually(func() map[string]string { return get(name).Annotations }).WithTimeout(time.Minute).Should(Equal(expected[i]))
 		}
 	}
 	share := func(limit, timeout string) map[string]string {
@@ -121,7 +121,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		Eventually(func() map[string]string {
 			deployPool(ctx, namespace)
 			return get("md-z2").Annotations
-		}).WithTimeout(10 * time.Second).Should(Equal(share("1", "24h0m0s")))
+		}).WithTimeout(time.Minute).Should(Equal(share("1", "24h0m0s")))
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 		before := get("md-z1")
 
@@ -151,14 +151,14 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		isAtWork(ctx, namespace)
 		enable(settings(3, "24h"))
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
-		Eventually(numberOf("md-z2")).WithTimeout(20 * time.Second).Should(BeZero())
+		Eventually(numberOf("md-z2")).WithTimeout(time.Minute).Should(BeZero())
 		deployPool(ctx, namespace)
 		Consistently(numberOf("md-z1")).WithTimeout(2 * time.Second).Should(BeEquivalentTo(3))
 
 		patch := client.MergeFrom(machine.DeepCopy())
 		machine.Annotations["node.machine.sapcloud.io/preserve"] = "now"
 		Expect(env.Client.Patch(ctx, machine, patch)).To(Succeed())
-		Eventually(numberOf("md-z1")).WithTimeout(20 * time.Second).Should(BeZero())
+		Eventually(numberOf("md-z1")).WithTimeout(time.Minute).Should(BeZero())
 		Expect(get("md-z1").Annotations).To(Equal(share("2", "24h0m0s")))
 	})
 
@@ -248,7 +248,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
 			g.Expect(extension.Status.LastOperation).To(PointTo(HaveField("State", gardencorev1beta1.LastOperationStateSucceeded)), "what is deployed stays, and does not block the Shoot")
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 
 		for range 10 {
 			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
@@ -275,7 +275,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 				"Note":      Equal(`MachineDeployment "md-z3" gets no share: nodeTemplate.zone "2" of its MachineClass "class-z3" is none of the zones ["0" "1"] of worker pool "worker-a"`),
 				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Worker"), "Name": Equal("bar")}),
 			})))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 		Expect(get("md-z3").Annotations).To(BeEmpty())
 	})
 

@@ -71,13 +71,13 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 	It("should go on scaling with unready nodes while there is a share, whoever writes it", func() {
 		before := get().Spec.Template
 		Expect(before.Spec.Containers[0].Command).NotTo(ContainElement(flag))
-		Eventually(command).WithTimeout(30 * time.Second).Should(ContainElement(flag))
+		Eventually(command).WithTimeout(time.Minute).Should(ContainElement(flag))
 
 		By("Writing it again as gardenlet does, whose template has no such flag")
 		Eventually(func(g Gomega) { // a cache of the webhook may not have seen the share yet
 			env.DeployClusterAutoscaler(ctx, namespace)
 			g.Expect(command()).To(ContainElement(flag))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 		generation := get().Generation
 		for range 5 {
 			env.DeployClusterAutoscaler(ctx, namespace)
@@ -88,13 +88,13 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 		patch := client.MergeFrom(extension.DeepCopy())
 		extension.Spec.ProviderConfig = config("0")
 		Expect(env.Client.Patch(ctx, extension, patch)).To(Succeed())
-		Eventually(func() corev1.PodTemplateSpec { return get().Spec.Template }).WithTimeout(30 * time.Second).Should(Equal(before))
+		Eventually(func() corev1.PodTemplateSpec { return get().Spec.Template }).WithTimeout(time.Minute).Should(Equal(before))
 	})
 
 	It("should lose the flag when the extension is disabled", func() {
-		Eventually(command).WithTimeout(30 * time.Second).Should(ContainElement(flag))
+		Eventually(command).WithTimeout(time.Minute).Should(ContainElement(flag))
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
-		Eventually(command).WithTimeout(30 * time.Second).ShouldNot(ContainElement(flag))
+		Eventually(command).WithTimeout(time.Minute).ShouldNot(ContainElement(flag))
 	})
 })
 

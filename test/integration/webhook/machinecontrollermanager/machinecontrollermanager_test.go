@@ -56,7 +56,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
 			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
 			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded))
-		}).WithTimeout(30 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 	}
 	get := func() *appsv1.Deployment {
 		GinkgoHelper()
@@ -88,7 +88,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(gardenlet.Deploy(ctx)).To(Succeed())
 			g.Expect(containers()).To(And(HaveLen(3), HaveKey(name)))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).WithTimeout(time.Minute).Should(Succeed())
 
 		Expect(containers()[name].Args).To(Equal([]string{
 			"--namespace=" + namespace,
@@ -127,7 +127,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		before, generation := get().Spec.Template, get().Generation
 
 		enable()
-		Eventually(containers).WithTimeout(30 * time.Second).Should(And(HaveLen(3), HaveKey(name)))
+		Eventually(containers).WithTimeout(time.Minute).Should(And(HaveLen(3), HaveKey(name)))
 
 		By("Writing it as gardenlet does in the same reconciliation of the shoot")
 		Expect(gardenlet.Deploy(ctx)).To(Succeed())
@@ -140,7 +140,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 				Expect(needed).To(Succeed(), "the container is still there: so was, before it was looked at, what it needs")
 			}
 			return env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)
-		}).WithTimeout(30 * time.Second).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		}).WithTimeout(time.Minute).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 
 		Expect(get().Spec.Template).To(Equal(before))
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, &corev1.Secret{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
