@@ -41,7 +41,7 @@ const (
 	// DefaultMCM is the generation of machine-controller-manager that runs unless another one is asked for.
 	DefaultMCM = "0.62"
 
-	startTimeout = 3 * time.Minute
+	startTimeout = 10 * time.Minute
 	// processStopTimeout is the time that each process has to end by itself. Nothing is lost when it is killed.
 	processStopTimeout     = 3 * time.Second
 	controllersStopTimeout = 20 * time.Second

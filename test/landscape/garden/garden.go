@@ -46,7 +46,7 @@ func apply(ctx context.Context, config *rest.Config, manifest []byte) error {
 	}
 	return flow.TaskFn(func(ctx context.Context) error {
 		return applier.ApplyManifest(ctx, kubernetesclient.NewManifestReader(manifest), kubernetesclient.DefaultMergeFuncs)
-	}).RetryUntilTimeout(500*time.Millisecond, 30*time.Second)(ctx)
+	}).RetryUntilTimeout(500*time.Millisecond, 2*time.Minute)(ctx)
 }
 
 func newClient(config *rest.Config) (client.Client, error) {

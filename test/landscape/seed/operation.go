@@ -54,9 +54,9 @@ const (
 	waitSevereThreshold = 30 * time.Second
 	waitTimeout         = 15 * time.Minute
 	// retryTimeout is how long a deployment is tried again.
-	retryTimeout = 15 * time.Second
-	// takeTimeout is how long a controller may need to take notice of an Extension. It is thought not to exist then.
-	takeTimeout = 5 * time.Second
+	retryTimeout = time.Minute
+	// takeTimeout is how long a controller may need to take notice of an Extension, on a busy machine. It is thought not to exist then.
+	takeTimeout = 30 * time.Second
 
 	mcmRepository = "europe-docker.pkg.dev/gardener-project/releases/gardener/machine-controller-manager"
 )

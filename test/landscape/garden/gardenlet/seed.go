@@ -39,7 +39,7 @@ func registerSeed(ctx context.Context, c client.Client, seedDiscovery discovery.
 		return fmt.Errorf("could not decode the Seed: %w", err)
 	}
 	// gardener-apiserver does not know at once what was just created.
-	if err := flow.TaskFn(func(ctx context.Context) error { return c.Create(ctx, seed) }).RetryUntilTimeout(500*time.Millisecond, 30*time.Second)(ctx); err != nil {
+	if err := flow.TaskFn(func(ctx context.Context) error { return c.Create(ctx, seed) }).RetryUntilTimeout(500*time.Millisecond, 2*time.Minute)(ctx); err != nil {
 		return fmt.Errorf("could not create Seed %s: %w", seed.Name, err)
 	}
 
