@@ -78,7 +78,7 @@ func editedExpiry(p *Pool) {
 	p.eventually(func(g Gomega) {
 		g.Expect(builder.Noted(p.fresh(g, machine))).To(Or(HaveKey(builder.NoteExpiryInStatus), HaveKey(builder.NoteReplacedPriority)))
 	})
-	expiry := time.Now().Add(15 * time.Second).Truncate(time.Second)
+	expiry := time.Now().Add(30 * time.Second).Truncate(time.Second)
 	fresh := p.fresh(p, machine)
 	patch := client.MergeFrom(fresh.DeepCopy())
 	if preservation.IsExpiryInStatus(fresh) {
@@ -90,7 +90,7 @@ func editedExpiry(p *Pool) {
 	}
 	p.Eventually(func(g Gomega) {
 		g.Expect(p.isPreserved(g, machine, runningPreserved, "now")).To(BeTemporally("==", expiry))
-	}).WithTimeout(10 * time.Second).WithPolling(pollInterval).Should(Succeed())
+	}).WithTimeout(25 * time.Second).WithPolling(pollInterval).Should(Succeed())
 
 	p.Eventually(func(g Gomega) {
 		g.Expect(p.fresh(g, machine).Annotations).NotTo(HaveKey(prefix + "cause"))

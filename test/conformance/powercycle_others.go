@@ -61,9 +61,9 @@ func startingHost(p *Pool) {
 	p.toHeal(machine, undo)
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, machine).Off).To(BeTrue()) })
 	before := p.node(p, machine)
+	on := time.Now() // not before: it may be seen late that it is on
 	p.fail(machine, NoFault)
 	p.hostOn(machine)
-	on := time.Now()
 	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(withCondition(corev1.NodeReady, corev1.ConditionTrue)) })
 	p.unasked(machine)
 	p.askForCycle(machine)

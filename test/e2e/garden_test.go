@@ -126,7 +126,7 @@ func runGarden(t *testing.T) {
 	g.Expect(machines(g)).To(ContainElement(HaveField("UID", machine.UID)))
 	g.Expect(owner("annotate", "shoot", shoot.Name, "confirmation.gardener.cloud/deletion=true")).To(ContainSubstring("annotated"))
 	deleted := time.Now()
-	g.Expect(owner("delete", "shoot", shoot.Name, "--timeout="+patience.String())).To(ContainSubstring("deleted"))
+	g.Expect(owner("delete", "shoot", shoot.Name, "--timeout=10m")).To(ContainSubstring("deleted"))
 	t.Logf("The Shoot was gone after %s", time.Since(deleted).Round(time.Second))
 
 	g.Expect(machines(g)).To(BeEmpty())

@@ -243,7 +243,7 @@ func (s *switching) isPreserved(g Gomega, p *preserved) {
 	// put back (P5).
 	g.Eventually(func(g Gomega) {
 		g.Expect(s.node(g, machine).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationScaleDownDisabled, "true"))
-	}).WithTimeout(10 * time.Second).WithPolling(pollInterval).Should(Succeed())
+	}).WithTimeout(time.Minute).WithPolling(pollInterval).Should(Succeed())
 	_, tainted := preservation.TaintedSince(node)
 	g.Expect(tainted).To(Equal(p.fails))
 	g.Expect(preservation.PreservedCondition(node)).To(HaveField("Status", corev1.ConditionTrue))
