@@ -30,6 +30,8 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 		ctx       = context.Background()
 		namespace string
 		extension *extensionsv1alpha1.Extension
+		// before is the template without the extension.
+		before corev1.PodTemplateSpec
 	)
 
 	BeforeEach(func() {
@@ -48,6 +50,10 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 		deployment.Spec.Template.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class"}
 		Expect(env.Client.Create(ctx, deployment)).To(Succeed())
 		env.DeployClusterAutoscaler(ctx, namespace)
+		autoscaler := &appsv1.Deployment{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "cluster-autoscaler"}, autoscaler)).To(Succeed())
+		before = autoscaler.Spec.Template
+		Expect(before.Spec.Containers[0].Command).NotTo(ContainElement(flag))
 
 		extension = &extensionsv1alpha1.Extension{
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
@@ -69,8 +75,6 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 	}
 
 	It("should go on scaling with unready nodes while there is a share, whoever writes it", func() {
-		before := get().Spec.Template
-		Expect(before.Spec.Containers[0].Command).NotTo(ContainElement(flag))
 		Eventually(command).WithTimeout(time.Minute).Should(ContainElement(flag))
 
 		By("Writing it again as gardenlet does, whose template has no such flag")
