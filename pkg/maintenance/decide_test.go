@@ -1485,6 +1485,14 @@ var _ = Describe("Decide", func() {
 	})
 })
 
+var _ = DescribeTable("M10: which MaintenanceOperatorConfig counts", func(namespace, name string, counts bool) {
+	Expect(IsConfig(&v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})).To(Equal(counts))
+},
+	Entry("the one that is named like that in its namespace", v1alpha1.ConfigNamespace, "default", true),
+	Entry("none with another name", v1alpha1.ConfigNamespace, "other", false),
+	Entry("none in another namespace", "other", "default", false),
+)
+
 var _ = DescribeTable("M7: how a shoot that is to do without is left", func(edit maintenanceOption, want ...string) {
 	nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
 		nm.Finalizers, nm.Annotations = []string{"other", finalizer}, map[string]string{v1alpha1.AnnotationReadyTime: "x", "other": "stays"}
@@ -1493,6 +1501,7 @@ var _ = DescribeTable("M7: how a shoot that is to do without is left", func(edit
 	steps := []string{}
 	for _, write := range CleanMaintenance(nm, begin) {
 		Expect(write.Before).To(BeIdenticalTo(nm))
+		Expect(write.Lock).To(BeTrue(), "others have it, too")
 		after := write.After.(*v1alpha1.NodeMaintenance)
 		if write.Status {
 			Expect(after.Status.Drain).To(BeNil())

@@ -46,6 +46,12 @@ var _ = Describe("HasFailed", func() {
 		Entry("should have failed since what was noted, because a hold moves the start of the timer", now.Add(-time.Hour), Annotation(prefix+"failed-since", now.Add(-time.Hour).Format(time.RFC3339))),
 	)
 
+	It("should say nothing of a machine that is being deleted, because whoever deletes it need not have waited for a failure", func() {
+		d := decide(Node("m", NotReady), Phase(machinev1alpha1.MachineFailed, began), Deleted(now))
+		_, failed := d.HasFailed()
+		Expect(failed).To(BeFalse())
+	})
+
 	DescribeTable("a machine that is healthy again", func(phase string, has bool) {
 		d := decide(Node("m"), Phase(machinev1alpha1.MachineRunning, began), Annotation(preserve, "now"), Preserved(phase, "now", now.Add(time.Hour)))
 		Expect(d.Target.Failed).To(BeFalse())

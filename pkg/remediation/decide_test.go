@@ -1628,6 +1628,8 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.machines[1].phase()).To(Equal("PoweringOff"))
 			Expect(w.machines[2].phase()).To(Equal("Waiting"))
+			_, awaits := AwaitsGrant(w.machines[2].obj)
+			Expect(awaits).To(BeFalse(), "it waits for something else")
 		})
 		It("X8: begins with a grant only, and uses it up", func() {
 			w.NeedsGrant = true
