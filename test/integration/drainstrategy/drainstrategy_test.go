@@ -157,13 +157,13 @@ var _ = Describe("Drain strategies", func() {
 		Expect(requests.Take()).To(BeEmpty(), "nobody is asked before the first deadline")
 
 		protected := []string{"shop/web", "shop/web-finalizer", "shop/agent", "shop/elsewhere", "ignored/plain"}
-		Eventually(left).WithTimeout(time.Until(began.Add(timeout + 10*time.Second))).Should(ConsistOf(protected))
+		Eventually(left).WithTimeout(time.Until(began.Add(timeout + 4*time.Second))).Should(ConsistOf(protected))
 		Expect(time.Now()).To(BeTemporally(">=", began.Add(timeout)))
 		Eventually(requests.Take).Should(And(ContainElement("GET /apis/policy/v1/namespaces/shop/poddisruptionbudgets "), Not(ContainElement(ContainSubstring("/ignored/")))))
 		Consistently(left, time.Until(began.Add(pdb-500*time.Millisecond))).Should(ConsistOf(protected))
 
-		Eventually(left).WithTimeout(time.Until(began.Add(pdb + 10*time.Second))).Should(ConsistOf("shop/agent", "shop/elsewhere", "ignored/plain"))
-		Eventually(condition).WithTimeout(time.Until(began.Add(pdb+30*time.Second))).Should(Equal("DrainTimedOut"), "D7: of an ignored pod")
+		Eventually(left).WithTimeout(time.Until(began.Add(pdb + 4*time.Second))).Should(ConsistOf("shop/agent", "shop/elsewhere", "ignored/plain"))
+		Eventually(condition).WithTimeout(time.Until(began.Add(pdb+6*time.Second))).Should(Equal("DrainTimedOut"), "D7: of an ignored pod")
 
 		Expect(s.Patch(ctx, machine, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 		Eventually(requests.Open).Should(BeZero())
