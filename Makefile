@@ -42,6 +42,8 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-print-directory
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
+# go test, which prints at the end again what failed: that is lost between what the landscapes print.
+E2E := go tool -modfile=hack/tools/commands/go.mod gotestsum --format standard-verbose --
 
 ##@ See it run
 
@@ -93,12 +95,12 @@ test-integration: ## Run the tests against a real kube-apiserver
 test-e2e: ## Run the scenarios on the local landscape, with both generations of machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
 	@for tool in helm gojq; do go tool -modfile=hack/tools/commands/go.mod -n "$$tool" >/dev/null; done # not beside the landscapes
-	@go test -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
+	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long
 test-long: ## Run the e2e tests that take too long for `test`: long outages, upgrades, updates in place
 	@$(LANDSCAPE) assets >/dev/null
-	@go test -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
+	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
 
 .PHONY: fuzz
 fuzz: ## Run all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
