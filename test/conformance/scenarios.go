@@ -390,21 +390,32 @@ func recovery(p *Pool) {
 	p.staysPreserved(machine, runningPreserved, "auto", expiry)
 }
 
-// neverJoined: a machine that gets no node in time is held all the same, and may still join.
+// neverJoined: a machine that gets no node in time is held all the same, and may still join. If it fails again soon after that, that is
+// another failure.
 func neverJoined(p *Pool) {
 	machine := p.oneThatNeverJoins()
 	expiry := p.preserved(machine, failedPreserved, "auto")
 	p.staysPreserved(machine, failedPreserved, "auto", expiry)
-	if needsPlugin(p.Environment) == "" {
+	why := func(parts ...string) {
+		p.t.Helper()
+		if needsPlugin(p.Environment) != "" {
+			return
+		}
 		owner := person{Pool: p, dir: p.t.TempDir()}
 		p.eventually(func(g Gomega) {
 			text, _ := owner.terminal("", "why", machine.Name)
-			g.Expect(text).To(And(ContainSubstring("it never joined the cluster"), ContainSubstring("It was preserved")))
+			for _, part := range parts {
+				g.Expect(text).To(ContainSubstring(part))
+			}
 		})
 	}
+	why("it never joined the cluster", "It was preserved")
 
 	p.fail(machine, NoFault)
 	p.Expect(p.preserved(machine, runningPreserved, "auto")).To(BeTemporally("==", expiry))
+	p.fail(machine, KubeletDead)
+	p.preserved(machine, failedPreserved, "auto")
+	why("Ready was Unknown", "It was preserved")
 }
 
 // neverJoinedNow: an operator asks for a machine that has no node yet, and never gets one.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -64,9 +65,11 @@ func (l *Ledger) requestsFor(_ context.Context, obj client.Object) []reconcile.R
 	return []reconcile.Request{l.request(obj.GetName())}
 }
 
-// machineChanged is for machines that go, or that may be healthy again.
+// machineChanged is for machines that go, or that may be healthy again: machine-controller-manager says so first, and then the record of
+// a preserved machine. One that fails again soon has another entry only if this one is complete by then.
 func machineChanged() predicate.Predicate {
 	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
-		return o.Status.CurrentStatus.Phase != n.Status.CurrentStatus.Phase || o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero()
+		return o.Status.CurrentStatus.Phase != n.Status.CurrentStatus.Phase || o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero() ||
+			o.Annotations[v1alpha1.AnnotationPhase] != n.Annotations[v1alpha1.AnnotationPhase]
 	})
 }
