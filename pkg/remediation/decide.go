@@ -203,7 +203,7 @@ func (d *decision) attempts() int {
 // prune removes what has expired.
 func (d *decision) prune() {
 	if !d.asks {
-		if !d.now.Before(d.to.until) || d.to.phase == "" {
+		if !d.now.Before(d.to.until) || d.to.phase == "" && (d.is.phase != "" || d.Healthy) {
 			d.to.until = time.Time{}
 		} else {
 			d.wake(d.to.until)
@@ -217,7 +217,7 @@ func (d *decision) prune() {
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
 // host is released first, and of a Node that cannot be cleaned it stays known what is ours. Neither holds a deletion up for
-// longer than a minute.
+// longer than a minute. What comes last is the preservation of a machine whose cycle was under way.
 func (d *decision) end() {
 	d.clean = true
 	d.Release = d.ownsHost()
@@ -236,7 +236,28 @@ func (d *decision) end() {
 		d.setPhase(v1alpha1.PowerCycleCancelled, "The power cycle was cancelled, because the machine is being deleted or hosts are no longer power-cycled.")
 	}
 	// A request that nobody has taken note of is somebody else's.
-	d.to = state{needs: d.is.needs && d.is.phase == ""}
+	d.to = state{needs: d.is.needs && d.is.phase == "", until: d.keptUntil()}
+	if !d.to.until.IsZero() {
+		d.wake(d.to.until)
+	}
+}
+
+// keptUntil returns until when the machine is preserved after all else of power cycles has ended: its host may have just been powered on.
+// It has one health timeout, as after a cycle that failed (X10), but not longer than a node has to start by default: whoever switches power
+// cycles off waits for that. Zero if it is not preserved any longer.
+func (d *decision) keptUntil() time.Time {
+	latest := d.stamp().Add(min(d.healthTimeout(), v1alpha1.DefaultNodeStartupTimeout))
+	switch {
+	case d.Machine.DeletionTimestamp != nil, d.isStopped(), d.is.phase == v1alpha1.PowerCycleWaiting, !d.isClaimed():
+		return time.Time{}
+	case d.is.underWay():
+		return latest
+	case d.Healthy || !d.now.Before(d.is.until):
+		return time.Time{}
+	case d.is.phase != "" && latest.Before(d.is.until): // its cycle has failed
+		return latest
+	}
+	return d.is.until
 }
 
 // finish turns what is to be into writes.

@@ -1665,24 +1665,85 @@ var _ = Describe("Decide", func() {
 	})
 
 	Describe("X15: the end", func() {
-		DescribeTable("X15: releases the host and removes all marks",
+		ended := func() {
+			GinkgoHelper()
+			Expect(m.host.requested).To(BeFalse())
+			Expect(tainted(m.node)).To(BeFalse())
+			Expect(m.node.Status.Conditions).To(HaveLen(1))
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+		}
+		DescribeTable("X15: releases the host and removes all marks, X10: but that a machine is kept whose node is still away",
 			func(stage func()) {
 				w.run()
 				stage()
 				w.Settings = nil
 				w.run()
-				Expect(m.host.requested).To(BeFalse())
+				ended()
+				Expect(m.marks()).To(ConsistOf(claimKey))
+				Expect(claim()).To(Equal(w.now.Add(healthTimeout)))
+				Expect(w.decide()[0].Next).To(Equal(claim()))
+				w.after(healthTimeout)
 				Expect(m.marks()).To(BeEmpty())
-				Expect(tainted(m.node)).To(BeFalse())
-				Expect(m.node.Status.Conditions).To(HaveLen(1))
-				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 			},
-			Entry("X15: while the host is powered off", func() {}),
 			Entry("X15: while the node is made safe", func() { m.contents.Pods = 1; w.act(m) }),
 			Entry("X15: while the host is powered on", func() { w.act(m) }),
 			Entry("X15: while the node is awaited", func() { w.act(m); w.act(m) }),
 			Entry("X15: after a cycle that failed", func() { w.act(m); w.act(m); w.after(10 * time.Minute) }),
 		)
+		DescribeTable("X10: keeps no machine any longer", func(stage func()) {
+			w.run()
+			stage()
+			w.run()
+			ended()
+			Expect(m.marks()).To(BeEmpty())
+		},
+			Entry("X10: whose node has not gone away yet", func() { w.Settings = nil }),
+			Entry("X10: whose node is back", func() {
+				w.act(m)
+				w.Settings = nil
+				w.run()
+				w.act(m)
+				w.boot(m)
+			}),
+			Entry("X10: whose node is back when its pool has power cycles again", func() {
+				settings := w.Settings
+				w.act(m)
+				w.Settings = nil
+				w.run()
+				w.Settings = settings
+				w.run()
+				Expect(m.marks()).To(ConsistOf(claimKey))
+				w.act(m)
+				w.boot(m)
+			}),
+			Entry("X10: that a person has stopped", func() {
+				w.act(m)
+				m.annotate(prefix+"forbidden", "true")
+				w.Settings = nil
+			}),
+		)
+		DescribeTable("X10: keeps no machine for longer than a node has to start, whatever its health timeout is", func(stage func()) {
+			w.Timeouts.Health = 24 * time.Hour
+			w.run()
+			w.act(m)
+			stage()
+			w.Settings = nil
+			w.run()
+			Expect(claim()).To(Equal(w.now.Add(10 * time.Minute)))
+			w.after(10 * time.Minute)
+			Expect(m.marks()).To(BeEmpty())
+		},
+			Entry("X10: while the host is powered on", func() {}),
+			Entry("X10: after a cycle that failed", func() { w.act(m); w.after(10 * time.Minute); Expect(claim()).To(Equal(w.now.Add(24 * time.Hour))) }),
+		)
+		It("X15: drops requests that wait, and keeps no machine for them", func() {
+			w.Rollout = true
+			w.run()
+			Expect(m.phase()).To(Equal("Waiting"))
+			w.Settings = nil
+			w.run()
+			Expect(m.marks()).To(BeEmpty())
+		})
 		It("X15: remembers what is left as long as it cannot be removed", func() {
 			w.act(m)
 			w.act(m)
@@ -1690,10 +1751,10 @@ var _ = Describe("Decide", func() {
 			w.setShootAway(true)
 			w.run()
 			Expect(m.host.requested).To(BeFalse())
-			Expect(m.marks()).NotTo(BeEmpty())
+			Expect(m.marks()).To(ContainElement(recordKey))
 			w.setShootAway(false)
 			w.run()
-			Expect(m.marks()).To(BeEmpty())
+			Expect(m.marks()).To(ConsistOf(claimKey))
 		})
 		It("X15: leaves requests alone that nobody has taken note of", func() {
 			w.Settings = nil

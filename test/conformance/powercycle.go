@@ -287,20 +287,43 @@ func refusedPowerCycles(p *Pool) {
 	p.Expect(p.fresh(p, taken).UID).To(Equal(taken.UID))
 }
 
-// disabledPowerCycle: who removes the settings while a host is off gets it back, and nothing of the cycle is left.
-func disabledPowerCycle(p *Pool) {
-	machine := p.running(2)[0]
-	p.holdUp(machine, p.scenario)
-	p.askForCycle(machine)
-	p.inCycle(machine, v1alpha1.PowerCycleMakingNodeSafe)
-	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(outOfService()) })
+// disabledPowerCycles: hosts that are off when somebody removes the settings are powered on. A machine whose node comes back stays, one whose
+// node does not is kept for one more health timeout, however long it has been away. Nothing of the cycles is left.
+func disabledPowerCycles(p *Pool) {
+	settings := p.powerCycle()
+	settings.MaxConcurrent, settings.PowerOffTimeout.Duration = new(int32(2)), 3*longCycle // one is off for as long as the other takes
+	p.setPowerCycle(settings)
+	machines := p.running(2)
+	away, back := machines[0], machines[1]
+	isOff := func(machine *machinev1alpha1.Machine) {
+		p.t.Helper()
+		p.holdUp(machine, p.scenario+"-"+machine.Name)
+		p.askForCycle(machine)
+		p.inCycle(machine, v1alpha1.PowerCycleMakingNodeSafe)
+		p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(outOfService()) })
+	}
+	isOff(away)
+	p.fail(away, KubeletDead)
+	p.eventually(func(g Gomega) { // but for its power cycle, it would be replaced by now
+		ready := v1alpha1.ConditionOf(p.node(g, away), corev1.NodeReady)
+		g.Expect(ready.Status).NotTo(Equal(corev1.ConditionTrue))
+		g.Expect(time.Since(ready.LastTransitionTime.Time)).To(BeNumerically(">", p.settings.Health))
+	})
+	isOff(back)
 
+	disabled := time.Now()
 	p.setPowerCycle(nil)
-	p.released(machine)
-	p.hostOn(machine)
-	p.eventually(func(g Gomega) { p.forgotten(g, machine) })
-	p.ordinary(machine)
-	p.Expect(p.fresh(p, machine).UID).To(Equal(machine.UID))
+	for _, machine := range machines {
+		p.released(machine)
+		p.hostOn(machine)
+	}
+	kept := p.deletedAt(away).Sub(disabled)
+	p.t.Logf("Machine %s: kept for %s after power cycles were disabled", away.Name, kept.Round(time.Second))
+	p.Expect(kept).To(And(BeNumerically(">=", p.settings.Health-time.Second), BeNumerically("<", p.settings.Health+longCycle)))
+	p.eventually(func(g Gomega) { p.forgotten(g, back) })
+	p.ordinary(back)
+	p.Expect(p.fresh(p, back).UID).To(Equal(back.UID))
+	p.running(2)
 }
 
 // restartInPowerCycle: the preservation controller is killed in each step, and the cycle comes out as if it had not been. When

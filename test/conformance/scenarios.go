@@ -55,7 +55,7 @@ func Scenarios() []Scenario {
 		{Name: "power-cycle-loop", Rules: []string{"X4", "X16"}, needs: needsHosts, run: powerCycleInALoop},
 		{Name: "power-cycle", Rules: []string{"X1", "X10", "X11", "X12", "X13"}, needs: needsHosts, run: powerCycled},
 		{Name: "power-cycle-refused", Rules: []string{"X8", "X11", "X14"}, needs: needsKeptOffHosts, run: refusedPowerCycles},
-		{Name: "power-cycle-disabled", Rules: []string{"X2", "X15"}, needs: needsHosts, run: disabledPowerCycle},
+		{Name: "power-cycle-disabled", Rules: []string{"X2", "X10", "X15"}, needs: needsHosts, run: disabledPowerCycles},
 		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, needs: needsNeverJoins, run: neverJoined},
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
 		{Name: "new-failure", Rules: []string{"P15"}, Share: 2, needs: needsInject, run: newFailure},
