@@ -50,6 +50,11 @@ var _ = It("should know the timeouts of a machine: its own, and else the default
 	Expect(DefaultTimeouts.For(Machine("m", func(m *machinev1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
 	}))).To(Equal(Timeouts{Health: time.Minute, Creation: DefaultTimeouts.Creation, Drain: DefaultTimeouts.Drain}))
+	Expect(DefaultTimeouts.For(Machine("m", func(m *machinev1alpha1.Machine) {
+		m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{
+			MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}, MachineDrainTimeout: &metav1.Duration{Duration: time.Second},
+		}
+	}))).To(Equal(Timeouts{Health: DefaultTimeouts.Health, Creation: time.Minute, Drain: time.Second}))
 })
 
 func condition(t, status string, changed int) corev1.NodeCondition {

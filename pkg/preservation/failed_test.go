@@ -52,6 +52,12 @@ var _ = Describe("HasFailed", func() {
 		Expect(failed).To(BeFalse())
 	})
 
+	It("should say nothing of a machine whose deadline is yet to come", func() {
+		d := decide(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, now.Add(-time.Minute)))
+		_, failed := d.HasFailed()
+		Expect(failed).To(BeFalse())
+	})
+
 	DescribeTable("a machine that is healthy again", func(phase string, has bool) {
 		d := decide(Node("m"), Phase(machinev1alpha1.MachineRunning, began), Annotation(preserve, "now"), Preserved(phase, "now", now.Add(time.Hour)))
 		Expect(d.Target.Failed).To(BeFalse())

@@ -207,6 +207,12 @@ var _ = Describe("Machine-hours", func() {
 				Expect(ReadNotes(g.Members[0].Machine).Written).To(BeZero())
 			})
 
+			It("M12 P18: should tell of a maintenance that has had its time, also when machine-hours are used up", func() {
+				had := Annotation(maintainedSince, now.Add(-24*time.Hour).Format(time.RFC3339))
+				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", had), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
+				Expect(Decide(g, now)[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
+			})
+
 			It("P17: should count for people and the share, and not what is held before a deadline", func() {
 				near := Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+10*time.Second))
 				g := group(time.Time{}, facts.Member{Machine: Machine("m", near), Node: Node("m", NotReady)})

@@ -102,6 +102,11 @@ func serviced(w *world) { w.host.IsServiced = true }
 var _ = Describe("#Decide", func() {
 	const hour, day = time.Hour, 24 * time.Hour
 
+	It("should note nothing of a failure whose timer began a week ago", func() {
+		w := worldOf(func(w *world) { w.seen.Since = ago(7 * day) })
+		Expect(w.decide()).To(Equal(Decision{Record: w.host.Record}))
+	})
+
 	DescribeTable("which hosts are put into quarantine", func(quarantine bool, count int, refused string, edits ...func(*world)) {
 		w := worldOf(edits...)
 		d := w.settle()
