@@ -380,6 +380,22 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 		})
+		It("X6: goes on waiting when the cycle before is forgotten, and tells nothing anew", func() {
+			w.settings.MaxAttempts = 2
+			w.cycle(m)
+			w.boot(m)
+			w.run()
+			w.Rollout = true
+			w.after(time.Minute)
+			m.annotate(needsKey, "")
+			w.run()
+			waits("update")
+			told := len(w.events)
+			w.after(4 * time.Minute)
+			waits("update")
+			Expect(m.obj.Annotations).NotTo(HaveKey(attemptKey))
+			Expect(w.events).To(HaveLen(told))
+		})
 		It("X4: acts upon a request when the start-up time is over", func() {
 			w.settings.MaxAttempts = 2
 			m.setReady(false, w.now)

@@ -166,15 +166,11 @@ func MayPowerOff(machine *machinev1alpha1.Machine) bool {
 	return !UnderWay(machine) || machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCyclePoweringOff
 }
 
-// forget returns the state without the cycle that was last.
+// forget returns the state without the cycle that was last. A request that waits is to be decided on again.
 func (s state) forget() state {
-	to := state{needs: s.needs, finalizer: s.finalizer, record: record{
+	return state{needs: s.needs, finalizer: s.finalizer, record: record{
 		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Automatic: s.record.Automatic, Healthy: s.record.Healthy,
 	}}
-	if s.phase == v1alpha1.PowerCycleWaiting {
-		to.phase, to.until, to.record.Wait, to.record.AwaitsGrant = s.phase, s.until, s.record.Wait, s.record.AwaitsGrant
-	}
-	return to
 }
 
 // CyclePeriod is for how long cycles are remembered.
