@@ -72,15 +72,11 @@ func (a *Actuator) seedName(ctx context.Context, namespace string) (string, erro
 	return cluster.Seed.Name, nil
 }
 
-// endPowerCycles waits until the container has released all hosts and ended all power cycles, takes the flag away from it, and releases
-// those that are left.
+// endPowerCycles waits until the container has released all hosts, takes the flag away from it, and releases those that are left.
 // deploy deploys the preservation controller. Where no container is at work, it is not waited for.
 func (a *Actuator) endPowerCycles(ctx context.Context, namespace string, shoot *gardencorev1beta1.Shoot, powerCycle *preservationcontroller.PowerCycle, deploy func(*preservationcontroller.PowerCycle) error) error {
 	if !powerCycle.Ending {
 		if err := a.waitForReleases(ctx, namespace, powerCycle.Seed); err != nil {
-			return err
-		}
-		if err := a.waitForMarks(ctx, namespace); err != nil {
 			return err
 		}
 		if err := deploy(&preservationcontroller.PowerCycle{Hosts: powerCycle.Hosts, Seed: powerCycle.Seed, Ending: true}); err != nil {

@@ -393,7 +393,6 @@ var _ = Describe("Power cycles", func() {
 				Expect(shoot.Create(ctx, node(taints...))).To(Succeed())
 				Expect(c.Create(ctx, machine(annotations))).To(Succeed())
 				inject()
-				clock.Step(time.Minute) // nobody is at work
 				Expect(reconcile()).To(Succeed())
 				forgotten(left...)
 				n := node()
@@ -416,7 +415,6 @@ var _ = Describe("Power cycles", func() {
 			It("X15: should be removed also where there is no Node any more", func() {
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
 				inject()
-				clock.Step(time.Minute) // nobody is at work
 				Expect(reconcile()).To(Succeed())
 				forgotten(prefix + "preserve")
 			})
@@ -425,7 +423,6 @@ var _ = Describe("Power cycles", func() {
 				Expect(shoot.Create(ctx, node(taint))).To(Succeed())
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
 				inject()
-				clock.Step(time.Minute) // nobody is at work
 				awake := shoot
 				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
 					Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
@@ -462,19 +459,6 @@ var _ = Describe("Power cycles", func() {
 				Entry("by a shoot that answers", nil),
 				Entry("by one whose answers are errors, which migrates all the same", errors.New("fake")),
 			)
-
-			It("X10, X15: should be removed by the container before it can no longer do so, when nothing is kept for it any more", func() {
-				Expect(c.Create(ctx, machine(map[string]string{prefix + "remediation": "2026-01-01T00:10:00Z"}))).To(Succeed())
-				Expect(reconcile()).To(MatchError("waiting for the preservation controller to end the power cycles of 1 machine"))
-				expect(true, true)
-
-				m := machine(nil)
-				Expect(get(m, m.Name)).To(Succeed())
-				m.Annotations, m.Finalizers = nil, nil
-				Expect(c.Update(ctx, m)).To(Succeed())
-				Expect(reconcile()).To(MatchError(ContainSubstring("to release hosts")))
-				expect(false, true)
-			})
 
 			It("X15: should be removed by the container before that goes", func() {
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -65,11 +66,12 @@ func (l *Ledger) requestsFor(_ context.Context, obj client.Object) []reconcile.R
 	return []reconcile.Request{l.request(obj.GetName())}
 }
 
-// machineChanged is for machines that go, or that may be healthy again: machine-controller-manager says so first, and then the record of
-// a preserved machine. One that fails again soon has another entry only if this one is complete by then.
+// machineChanged is for machines that go, and for those that may be healthy again. Of one that is preserved, machine-controller-manager
+// changes the phase first, and then the preservation controller changes AnnotationPhase, or ends its power cycle. A failure that comes
+// before the entry is complete would have no entry of its own.
 func machineChanged() predicate.Predicate {
 	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
 		return o.Status.CurrentStatus.Phase != n.Status.CurrentStatus.Phase || o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero() ||
-			o.Annotations[v1alpha1.AnnotationPhase] != n.Annotations[v1alpha1.AnnotationPhase]
+			o.Annotations[v1alpha1.AnnotationPhase] != n.Annotations[v1alpha1.AnnotationPhase] || remediation.UnderWay(o) != remediation.UnderWay(n)
 	})
 }

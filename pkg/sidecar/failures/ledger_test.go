@@ -552,6 +552,7 @@ var _ = Describe("Ledger", func() {
 		Expect(update(Machine("m"), Machine("m", failed))).To(BeTrue())
 		Expect(update(Machine("m"), Machine("m", Deleted(now)))).To(BeTrue())
 		Expect(update(Machine("m", Preserved("Failed:Preserved", "auto", now)), Machine("m", Preserved("Running:Preserved", "auto", now)))).To(BeTrue())
+		Expect(update(Machine("m", Annotation(prefix+"power-cycle-phase", "Starting")), Machine("m", Annotation(prefix+"power-cycle-phase", "Succeeded")))).To(BeTrue())
 		Expect(update(Machine("m"), Machine("m", Annotation("a", "b")))).To(BeFalse())
 	})
 
