@@ -202,7 +202,7 @@ func (d *decision) attempts() int {
 
 // prune removes what has expired.
 func (d *decision) prune() {
-	if !d.asks {
+	if !d.asks { // what is left when power cycles were switched off goes on until the node is back, also if they are switched on again
 		if !d.now.Before(d.to.until) || d.to.phase == "" && (d.is.phase != "" || d.Healthy) {
 			d.to.until = time.Time{}
 		} else {
@@ -248,13 +248,13 @@ func (d *decision) end() {
 func (d *decision) keptUntil() time.Time {
 	latest := d.stamp().Add(min(d.healthTimeout(), v1alpha1.DefaultNodeStartupTimeout))
 	switch {
-	case d.Machine.DeletionTimestamp != nil, d.isStopped(), d.is.phase == v1alpha1.PowerCycleWaiting, !d.isClaimed():
+	case d.Machine.DeletionTimestamp != nil, d.isStopped(), d.is.onlyWaits(), !d.isClaimed():
 		return time.Time{}
 	case d.is.underWay():
 		return latest
 	case d.Healthy || !d.now.Before(d.is.until):
 		return time.Time{}
-	case d.is.phase != "" && latest.Before(d.is.until): // its cycle has failed
+	case latest.Before(d.is.until): // its cycle has failed, or the clock was set back
 		return latest
 	}
 	return d.is.until

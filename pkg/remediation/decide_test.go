@@ -1704,7 +1704,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.node.Status.Conditions).To(HaveLen(1))
 			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 		}
-		DescribeTable("X15: releases the host and removes all marks, X10: but that a machine is kept whose node is still away",
+		DescribeTable("X10, X15: releases the host, removes all marks, and keeps the machine while its node is away",
 			func(stage func()) {
 				w.run()
 				stage()
@@ -1717,19 +1717,20 @@ var _ = Describe("Decide", func() {
 				w.after(healthTimeout)
 				Expect(m.marks()).To(BeEmpty())
 			},
+			Entry("X15: while the host is powered off", func() { m.setReady(false, w.now) }),
 			Entry("X15: while the node is made safe", func() { m.contents.Pods = 1; w.act(m) }),
 			Entry("X15: while the host is powered on", func() { w.act(m) }),
 			Entry("X15: while the node is awaited", func() { w.act(m); w.act(m) }),
 			Entry("X15: after a cycle that failed", func() { w.act(m); w.act(m); w.after(10 * time.Minute) }),
 		)
-		DescribeTable("X10: keeps no machine any longer", func(stage func()) {
+		DescribeTable("X10: does not keep a machine", func(stage func()) {
 			w.run()
 			stage()
 			w.run()
 			ended()
 			Expect(m.marks()).To(BeEmpty())
 		},
-			Entry("X10: whose node has not gone away yet", func() { w.Settings = nil }),
+			Entry("X10: whose node is still healthy", func() { w.Settings = nil }),
 			Entry("X10: whose node is back", func() {
 				w.act(m)
 				w.Settings = nil
@@ -1748,7 +1749,12 @@ var _ = Describe("Decide", func() {
 				w.act(m)
 				w.boot(m)
 			}),
-			Entry("X10: that a person has stopped", func() {
+			Entry("X10: that a person no longer wants", func() {
+				w.act(m)
+				m.annotateNode("node.machine.sapcloud.io/preserve", "false")
+				w.Settings = nil
+			}),
+			Entry("X10: that operators forbid to preserve", func() {
 				w.act(m)
 				m.annotate(prefix+"forbidden", "true")
 				w.Settings = nil
@@ -1767,6 +1773,20 @@ var _ = Describe("Decide", func() {
 		},
 			Entry("X10: while the host is powered on", func() {}),
 			Entry("X10: after a cycle that failed", func() { w.act(m); w.after(10 * time.Minute); Expect(claim()).To(Equal(w.now.Add(24 * time.Hour))) }),
+			Entry("X10: after a cycle that failed, when the next one waits", func() {
+				w.settings.MaxAttempts = 2
+				w.act(m)
+				w.after(10 * time.Minute)
+				m.annotateNode(markKey, "")
+				m.annotate(needsKey, "")
+				w.run()
+				Expect(m.phase()).To(Equal("Waiting"))
+			}),
+			Entry("X10: also if the clock is set back", func() {
+				w.Settings = nil
+				w.run()
+				w.now = w.now.Add(-time.Hour)
+			}),
 		)
 		It("X15: drops requests that wait, and keeps no machine for them", func() {
 			w.Rollout = true

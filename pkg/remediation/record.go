@@ -151,6 +151,11 @@ func (s state) underWay() bool {
 	return s.keepsOff() || s.phase == v1alpha1.PowerCyclePoweringOn || s.phase == v1alpha1.PowerCycleStarting
 }
 
+// onlyWaits says that a request waits, and that the node does not come back from a cycle before.
+func (s state) onlyWaits() bool {
+	return s.phase == v1alpha1.PowerCycleWaiting && s.record.Ended.IsZero()
+}
+
 // UnderWay says that the host of a machine is being power-cycled: no maintenance of its node may begin or go on. A request
 // alone is none, and waits for the maintenance that is in progress, so that whoever began first goes on (X8).
 func UnderWay(machine *machinev1alpha1.Machine) bool {
@@ -166,7 +171,8 @@ func MayPowerOff(machine *machinev1alpha1.Machine) bool {
 	return !UnderWay(machine) || machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCyclePoweringOff
 }
 
-// forget returns the state without the cycle that was last. A request that waits is to be decided on again.
+// forget returns the state without the cycle that was last. The phase and the wait of a request go as well: the same decision sets them
+// again.
 func (s state) forget() state {
 	return state{needs: s.needs, finalizer: s.finalizer, record: record{
 		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Automatic: s.record.Automatic, Healthy: s.record.Healthy,

@@ -56,6 +56,15 @@ func Forget(machine *machinev1alpha1.Machine) bool {
 	return state{needs: s.needs && s.phase == ""}.write(machine)
 }
 
+// KeptUntil returns until when a machine is preserved because its power cycle is under way, was stopped, or has failed (X10); zero if it is not.
+func KeptUntil(machine *machinev1alpha1.Machine) time.Time {
+	s := readState(machine)
+	if s.onlyWaits() {
+		return time.Time{}
+	}
+	return s.until
+}
+
 // Clean returns the writes that remove from a node all that is there because of power cycles: the condition, and the very taint
 // of ours if it is ours (X15).
 func Clean(node *corev1.Node, tainted bool) []intent.Write {

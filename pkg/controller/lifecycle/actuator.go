@@ -46,6 +46,9 @@ const (
 	removalInterval = 5 * time.Second
 	// removalTimeout is how long Delete waits for the container to disappear, counted from the deletion of the Extension.
 	removalTimeout = 5 * time.Minute
+	// endTimeout is how long it waits of that for the container to end power cycles: a container that is still there when all else ends
+	// would go on with it.
+	endTimeout = removalTimeout - time.Minute
 )
 
 // Actuator handles Extensions of type machine-preservation.
@@ -120,7 +123,7 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if err != nil {
 		return err
 	}
-	if seed != "" && a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
+	if seed != "" && a.Clock.Since(ex.DeletionTimestamp.Time) < endTimeout {
 		if err := a.waitForReleases(ctx, ex.Namespace, seed); err != nil {
 			return err
 		}

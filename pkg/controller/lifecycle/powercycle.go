@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -72,11 +73,15 @@ func (a *Actuator) seedName(ctx context.Context, namespace string) (string, erro
 	return cluster.Seed.Name, nil
 }
 
-// endPowerCycles waits until the container has released all hosts, takes the flag away from it, and releases those that are left.
-// deploy deploys the preservation controller. Where no container is at work, it is not waited for.
+// endPowerCycles waits until the container has released all hosts, and no longer preserves machines whose nodes are still away: it does so
+// only with its flag. Then it takes the flag away, and releases the hosts that are left. deploy deploys the preservation controller. Where
+// no container is at work, it is not waited for.
 func (a *Actuator) endPowerCycles(ctx context.Context, namespace string, shoot *gardencorev1beta1.Shoot, powerCycle *preservationcontroller.PowerCycle, deploy func(*preservationcontroller.PowerCycle) error) error {
 	if !powerCycle.Ending {
 		if err := a.waitForReleases(ctx, namespace, powerCycle.Seed); err != nil {
+			return err
+		}
+		if err := a.waitForNodes(ctx, namespace); err != nil {
 			return err
 		}
 		if err := deploy(&preservationcontroller.PowerCycle{Hosts: powerCycle.Hosts, Seed: powerCycle.Seed, Ending: true}); err != nil {
@@ -109,6 +114,29 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
 		return lookAgain("waiting for the preservation controller to release %s", brief.Count(len(hosts), "host"))
+	}
+	return nil
+}
+
+// waitForNodes waits while a container is at work that preserves machines whose power cycles have been stopped, or have failed, until their nodes
+// are back (X10). Until when it does, is on the Machines.
+func (a *Actuator) waitForNodes(ctx context.Context, namespace string) error {
+	holder, err := a.holder(ctx, namespace)
+	if err != nil || holder == "" {
+		return err
+	}
+	machines, err := a.machines(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	var kept []string
+	for i := range machines {
+		if m := &machines[i]; m.DeletionTimestamp == nil && a.Clock.Now().Before(remediation.KeptUntil(m)) {
+			kept = append(kept, m.Name)
+		}
+	}
+	if len(kept) > 0 {
+		return lookAgain("waiting for the nodes of machines whose power cycles were stopped: %s", strings.Join(brief.First(kept, 3), ", "))
 	}
 	return nil
 }

@@ -460,7 +460,22 @@ var _ = Describe("Power cycles", func() {
 				Entry("by one whose answers are errors, which migrates all the same", errors.New("fake")),
 			)
 
-			It("X15: should be removed by the container before that goes", func() {
+			It("X10: should not be removed, nor the flag, while the container keeps a machine until its node is back", func() {
+				m := machine(map[string]string{prefix + "power-cycle-phase": "Starting", prefix + "remediation": clock.Now().Add(time.Minute).Format(time.RFC3339)})
+				Expect(c.Create(ctx, m)).To(Succeed())
+				waiting := machine(map[string]string{prefix + "power-cycle-phase": "Waiting", prefix + "remediation": clock.Now().Add(time.Hour).Format(time.RFC3339)})
+				waiting.Name = "waiting"
+				Expect(c.Create(ctx, waiting)).To(Succeed())
+				Expect(reconcile()).To(MatchError("waiting for the nodes of machines whose power cycles were stopped: machine"))
+				expect(true, true)
+
+				m.Annotations = map[string]string{prefix + "remediation": clock.Now().Format(time.RFC3339)}
+				Expect(c.Update(ctx, m)).To(Succeed())
+				Expect(reconcile()).To(MatchError(ContainSubstring("to release hosts")))
+				expect(false, true)
+			})
+
+			It("X15: should be removed by the container before that goes, while there is time for both", func() {
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
 				unmarked := machine(map[string]string{needs: "", prefix + "preserve": "now"})
 				unmarked.Name, unmarked.Finalizers = "unmarked", nil
@@ -470,10 +485,7 @@ var _ = Describe("Power cycles", func() {
 				clock.Step(10 * time.Second) // the container is still at work
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
 
-				m := machine(nil)
-				Expect(get(m, m.Name)).To(Succeed())
-				m.Annotations, m.Finalizers = nil, nil
-				Expect(c.Update(ctx, m)).To(Succeed())
+				clock.Step(4*time.Minute - 10*time.Second)
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
 			})
 		})

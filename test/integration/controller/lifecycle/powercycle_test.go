@@ -218,6 +218,9 @@ var _ = Describe("Power cycles", func() {
 
 	It("X2, X15: should be switched off when no host is off any more, and leave nothing behind", func() {
 		fence("starting", "Starting", `{}`)
+		starting := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "starting", Namespace: namespace}}
+		Expect(env.Client.Patch(ctx, starting, client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, prefix+"remediation", time.Now().Add(time.Hour).Format(time.RFC3339))))).To(Succeed())
 		work("with", "--power-cycle")
 		Eventually(func() error {
 			if err := env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension); err != nil {
@@ -231,12 +234,11 @@ var _ = Describe("Power cycles", func() {
 
 		By("Having somebody else take the request back")
 		Expect(env.Client.Patch(ctx, newHost("host"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"reboot.metal3.io/machine-remediation":null}}}`)))).To(Succeed())
-		eventually(waiting("waiting for the preservation controller to end the power cycles of 1 machine"))
+		eventually(waiting("waiting for the nodes of machines whose power cycles were stopped: starting"))
 		Expect(secret(Default)).To(HaveKey(prefix + "power-cycle"))
 
 		By("Having the container end the last power cycle")
-		machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "starting", Namespace: namespace}}
-		Expect(env.Client.Patch(ctx, machine, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null,"finalizers":null}}`)))).To(Succeed())
+		Expect(env.Client.Patch(ctx, starting, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null,"finalizers":null}}`)))).To(Succeed())
 		eventually(waiting("waiting for the preservation controller to release hosts"))
 		Expect(secret(Default)).To(And(Not(HaveKey(prefix+"power-cycle")), HaveKey(prefix+"power-cycle-seed")))
 
