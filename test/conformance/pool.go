@@ -316,22 +316,23 @@ func (p *Pool) oneThatNeverJoins() *machinev1alpha1.Machine {
 	return p.nextNeverJoins(func() { p.scale(perZone + 1) })
 }
 
-// nextNeverJoins returns the machine that is added, and gets no node.
+// nextNeverJoins returns the machine that is added, and gets no node. With a rolling update, machine-controller-manager may add two at once.
 func (p *Pool) nextNeverJoins(add func()) *machinev1alpha1.Machine {
 	p.t.Helper()
 	known := p.running(perZone)
 	p.Expect(p.InjectNext(p.ctx, p.deploymentName, NeverJoins)).To(Succeed())
 	add()
-	var machine *machinev1alpha1.Machine
+	var machines []machinev1alpha1.Machine
 	p.eventually(func(g Gomega) {
-		machines := slices.DeleteFunc(p.machines(g), func(m machinev1alpha1.Machine) bool {
+		machines = slices.DeleteFunc(p.machines(g), func(m machinev1alpha1.Machine) bool {
 			return slices.ContainsFunc(known, func(k *machinev1alpha1.Machine) bool { return k.Name == m.Name })
 		})
-		g.Expect(machines).To(HaveLen(1))
-		machine = &machines[0]
+		g.Expect(machines).NotTo(BeEmpty())
 	})
-	p.toHeal(machine, func(ctx context.Context) error { return client.IgnoreNotFound(p.Inject(ctx, machine, NoFault)) })
-	return machine
+	for i := range machines {
+		p.toHeal(&machines[i], func(ctx context.Context) error { return client.IgnoreNotFound(p.Inject(ctx, &machines[i], NoFault)) })
+	}
+	return new(slices.MinFunc(machines, func(a, b machinev1alpha1.Machine) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }))
 }
 
 func (p *Pool) toHeal(machine *machinev1alpha1.Machine, heal func(context.Context) error) {
