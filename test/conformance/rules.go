@@ -97,7 +97,7 @@ func Rules() []Rule {
 		{"X6", "Until the node is settled, there are at most as many cycles as attempts are allowed. After that, the extension removes a request and reports that."},
 		{"X8", "Only as many machines of a MachineDeployment as allowed are power-cycled at a time, the oldest request first. A machine that is going to be removed, is under maintenance, or fails along with many others waits. The reason of the wait is reported."},
 		{"X9", "Where power cycles are automatic and allowed, an auto-preserved machine gets one request when it has failed and, if evidence is configured, when its evidence is stored. A host that has had three cycles within a day gets no such request."},
-		{"X10", "From the request on, the machine is preserved and not drained, until the node is back, or until one health timeout after the cycle failed."},
+		{"X10", "From the request on, the machine is preserved and not drained, until the node is back, or until one health timeout after the cycle failed or was stopped."},
 		{"X11", "Anyone who may write Machines may request a power cycle. Anyone who may annotate Nodes may do so if operators allow it."},
 		{"X12", "Phase and attempt are on the Machine. Every step is reported on Machine and Node, has metrics, and is in a condition of the Node."},
 		{"X13", "A cycle succeeded when the node is healthy with a different, plausible boot ID, whatever the host reported."},
