@@ -42,7 +42,7 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-print-directory
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
-# go test, which prints at the end again what failed: that is lost between what the landscapes print.
+# go test that prints once more at the end what failed, which is lost among what the landscapes print.
 E2E := go tool -modfile=hack/tools/commands/go.mod gotestsum --format standard-verbose --
 
 ##@ See it run
