@@ -1789,9 +1789,11 @@ var _ = Describe("Decide", func() {
 			}),
 		)
 		It("X15: drops requests that wait, and keeps no machine for them", func() {
-			w.Rollout = true
+			m.setReady(false, w.now)
+			m.annotateNode(markKey, "")
 			w.run()
 			Expect(m.phase()).To(Equal("Waiting"))
+			Expect(claim()).NotTo(BeZero())
 			w.Settings = nil
 			w.run()
 			Expect(m.marks()).To(BeEmpty())

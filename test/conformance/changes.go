@@ -282,7 +282,7 @@ func (p *Pool) roll() {
 // returns that machine.
 func (p *Pool) rollStalled() *machinev1alpha1.Machine {
 	p.t.Helper()
-	return p.nextNeverJoins(p.roll)
+	return p.nextNeverJoins(2, p.roll) // machine-controller-manager may add two at once
 }
 
 // restart: machine-controller-manager is restarted while machines are preserved and one is about to be. Nothing is lost,

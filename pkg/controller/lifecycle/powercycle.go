@@ -121,29 +121,19 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 // waitForNodes waits while a container is at work that preserves machines whose power cycles have been stopped, or have failed, until their nodes
 // are back (X10). Until when it does, is on the Machines.
 func (a *Actuator) waitForNodes(ctx context.Context, namespace string) error {
-	holder, err := a.holder(ctx, namespace)
-	if err != nil || holder == "" {
-		return err
-	}
-	machines, err := a.machines(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	var kept []string
-	for i := range machines {
-		if m := &machines[i]; m.DeletionTimestamp == nil && a.Clock.Now().Before(remediation.KeptUntil(m)) {
-			kept = append(kept, m.Name)
-		}
-	}
-	if len(kept) > 0 {
-		return lookAgain("waiting for the nodes of machines whose power cycles were stopped: %s", strings.Join(brief.First(kept, 3), ", "))
-	}
-	return nil
+	return a.waitForMachines(ctx, namespace, "waiting for the nodes of machines whose power cycles were stopped: %s", func(m *machinev1alpha1.Machine) bool {
+		return a.Clock.Now().Before(remediation.KeptUntil(m))
+	})
 }
 
 // waitForMarks waits while a container is at work that has something of power cycles to remove from Machines, and from their nodes
 // before.
 func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
+	return a.waitForMachines(ctx, namespace, "waiting for the preservation controller to end the power cycles of machines: %s", remediation.Forget)
+}
+
+// waitForMachines waits while a container is at work, and there is a machine that is waited for. The format has a place for their names.
+func (a *Actuator) waitForMachines(ctx context.Context, namespace, format string, isWaitedFor func(*machinev1alpha1.Machine) bool) error {
 	holder, err := a.holder(ctx, namespace)
 	if err != nil || holder == "" {
 		return err
@@ -152,9 +142,14 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	marked := slices.DeleteFunc(machines, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp != nil || !remediation.Forget(&m) })
-	if len(marked) > 0 {
-		return lookAgain("waiting for the preservation controller to end the power cycles of %s", brief.Count(len(marked), "machine"))
+	var names []string
+	for i := range machines {
+		if m := &machines[i]; m.DeletionTimestamp == nil && isWaitedFor(m) {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) > 0 {
+		return lookAgain(format, strings.Join(brief.First(names, 3), ", "))
 	}
 	return nil
 }

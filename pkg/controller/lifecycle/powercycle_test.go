@@ -481,7 +481,7 @@ var _ = Describe("Power cycles", func() {
 				unmarked.Name, unmarked.Finalizers = "unmarked", nil
 				Expect(c.Create(ctx, unmarked)).To(Succeed())
 				ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
-				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("waiting for the preservation controller to end the power cycles of 1 machine")))
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("waiting for the preservation controller to end the power cycles of machines: machine")))
 				clock.Step(10 * time.Second) // the container is still at work
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
 
