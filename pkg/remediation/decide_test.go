@@ -1722,6 +1722,7 @@ var _ = Describe("Decide", func() {
 			Entry("X15: while the host is powered on", func() { w.act(m) }),
 			Entry("X15: while the node is awaited", func() { w.act(m); w.act(m) }),
 			Entry("X15: after a cycle that failed", func() { w.act(m); w.act(m); w.after(10 * time.Minute) }),
+			Entry("X15: when nobody has looked for long", func() { w.act(m); w.now = claim().Add(-time.Minute) }),
 		)
 		DescribeTable("X10: does not keep a machine", func(stage func()) {
 			w.run()
@@ -1788,6 +1789,15 @@ var _ = Describe("Decide", func() {
 				w.now = w.now.Add(-time.Hour)
 			}),
 		)
+		It("X10: does not keep a machine that was not preserved yet", func() {
+			m.setReady(false, w.now)
+			w.engineAway = true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			w.Settings = nil
+			w.run()
+			Expect(m.marks()).To(BeEmpty())
+		})
 		It("X15: drops requests that wait, and keeps no machine for them", func() {
 			m.setReady(false, w.now)
 			m.annotateNode(markKey, "")

@@ -485,7 +485,10 @@ var _ = Describe("Power cycles", func() {
 				clock.Step(10 * time.Second) // the container is still at work
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
 
-				clock.Step(4*time.Minute - 10*time.Second)
+				clock.Step(4*time.Minute - 11*time.Second)
+				inject("--power-cycle")
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
+				clock.Step(time.Second)
 				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
 			})
 		})
