@@ -6,7 +6,6 @@ package conformance
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -207,6 +206,7 @@ func protectionInRollout(p *Pool) {
 		g.Expect(status.UpdatedReplicas).To(BeNumerically("<", status.Replicas))
 	})
 	p.consistently(shortly, still)
+	p.markedByRollout(machines)
 	states := []func() []*corev1.Node{p.watchNode(machines[0]), p.watchNode(machines[1])}
 	p.consistently(shortly, still)
 	seen := make([][]*corev1.Node, len(machines))
@@ -222,18 +222,41 @@ func protectionInRollout(p *Pool) {
 			seen[i] = states[i]()
 		}
 		p.t.Logf("Saw %d states of the node of machine %s", len(seen[i]), m.Name)
-		for _, putOn := range []gomegatypes.GomegaMatcher{
-			HaveField("Annotations", And(HaveKeyWithValue(scaleDown, "true"), HaveKeyWithValue(scaleDown+"-by-mcm", "true"))),
-			HaveField("Spec.Taints", ContainElement(HaveField("Key", "deployment.machine.sapcloud.io/prefer-no-schedule"))),
-		} {
-			first := slices.IndexFunc(seen[i], func(node *corev1.Node) bool {
-				matches, err := putOn.Match(node)
-				return err == nil && matches
-			})
-			p.Expect(first).To(BeNumerically(">=", 0), "machine-controller-manager has not put it on")
-			p.Expect(seen[i][first:]).To(HaveEach(putOn))
-		}
+		p.Expect(seen[i]).To(HaveEach(markedByRollout()))
 	}
+}
+
+// preferNoSchedule is the taint of nodes that a rolling update is going to replace, and the annotation of a MachineSet whose
+// nodes machine-controller-manager has tried to taint.
+const preferNoSchedule = "deployment.machine.sapcloud.io/prefer-no-schedule"
+
+// markedByRollout matches a node with all that machine-controller-manager puts on it during a rolling update.
+func markedByRollout() gomegatypes.GomegaMatcher {
+	return And(
+		HaveField("Annotations", And(HaveKeyWithValue(scaleDown, "true"), HaveKeyWithValue(scaleDown+"-by-mcm", "true"))),
+		HaveField("Spec.Taints", ContainElement(HaveField("Key", preferNoSchedule))),
+	)
+}
+
+// markedByRollout waits until machine-controller-manager has marked the machines' nodes for the rolling update. It tries to
+// taint the nodes of a MachineSet once, and does not try again if somebody else wrote the node meanwhile. Without its
+// annotation on the MachineSet, it does.
+func (p *Pool) markedByRollout(machines []*machinev1alpha1.Machine) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		for _, machine := range machines {
+			set := &machinev1alpha1.MachineSet{}
+			g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: metav1.GetControllerOf(p.fresh(g, machine)).Name}, set)).To(Succeed())
+			node := p.node(g, machine) // read after the MachineSet, whose annotation comes last
+			if marked, err := markedByRollout().Match(node); err == nil && !marked && metav1.HasAnnotation(set.ObjectMeta, preferNoSchedule) {
+				p.t.Logf("MachineSet %s: machine-controller-manager has not marked the node of machine %s, and is asked to try again", set.Name, machine.Name)
+				patch := client.MergeFrom(set.DeepCopy())
+				delete(set.Annotations, preferNoSchedule)
+				g.Expect(p.Seed.Patch(p.ctx, set, patch)).To(Succeed())
+			}
+			g.Expect(node).To(markedByRollout())
+		}
+	})
 }
 
 // requestOfPool: a request in the pool's annotations, which machine-controller-manager restores on the node as often as it
