@@ -386,7 +386,7 @@ var _ = Describe("Explain", func() {
 		Expect(Text(sentences)).To(And(
 			ContainSubstring("Machine m failed and is not preserved because its pool has no free place. [P1]"),
 			ContainSubstring("Pool worker has 1 place. Machines that take one: elsewhere. [P1]"),
-			ContainSubstring("With 2 places for its pool (raise autoPreserveFailedMax of its pool in the Shoot), the machine would be preserved until "),
+			ContainSubstring("With 2 places for its pool (raise autoPreserveFailedMax of its pool in the Shoot's providerConfig), the machine would be preserved until "),
 		))
 		Expect(Text(sentences)).NotTo(ContainSubstring("zone"))
 	})

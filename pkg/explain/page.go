@@ -393,7 +393,7 @@ var keepNext = map[string]string{
 	preservation.WhyFailedAgain.ID:    raiseShare,
 	preservation.WhyNewFailure.ID:     raiseShare,
 	preservation.WhyStorm.ID:          "While too many machines of the shoot fail at the same time, failed machines are preserved only if that was requested. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
-	preservation.WhyNoShare.ID:        "To preserve failed machines of its pool, set autoPreserveFailedMax of the pool in the Shoot. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
+	preservation.WhyNoShare.ID:        "To preserve failed machines of its pool, set autoPreserveFailedMax of the pool in the Shoot's providerConfig. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
 	preservation.WhyDenied.ID:         "Its node had annotation " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". To remove it from a node, use 'kubectl preserve release NODE'.",
 	preservation.WhyUpdating.ID:       "No failed machine is preserved while its pool is being updated. Failed machines are preserved again after the update.",
 	preservation.WhyForbidden.ID:      "Operators forbid preserving it: ask them why.",
@@ -402,7 +402,7 @@ var keepNext = map[string]string{
 	preservation.WhyFailedTooEarly.ID: "It failed before it could be preserved. Tell your operators if this happens again.",
 }
 
-const raiseShare = "To preserve more failed machines of its pool, raise autoPreserveFailedMax of the pool in the Shoot. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'."
+const raiseShare = "To preserve more failed machines of its pool, raise autoPreserveFailedMax of the pool in the Shoot's providerConfig. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'."
 
 // next says what to look at next.
 func (p *Page) next(there bool) {

@@ -224,7 +224,7 @@ func (e *explanation) changes() {
 		if before.group.SharedIn != "" {
 			owner = "pool"
 		}
-		with(fmt.Sprintf("With %s for its %s (raise autoPreserveFailedMax of its pool in the Shoot)", brief.Count(more, "place"), owner), func(w *world) { w.offer(&more) })
+		with(fmt.Sprintf("With %s for its %s (raise autoPreserveFailedMax of its pool in the Shoot's providerConfig)", brief.Count(more, "place"), owner), func(w *world) { w.offer(&more) })
 	}
 	if before.group.Rollout {
 		with("If its pool were not being updated", func(w *world) { w.group.Rollout = false })

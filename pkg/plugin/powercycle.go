@@ -28,7 +28,7 @@ func newPowerCycleCommand(o *Options) *cobra.Command {
 		Use:   "power-cycle NODE",
 		Short: "Power the host of a node off and on again",
 		Long: `Power the host of a node off and on again. Its machine is preserved meanwhile, and its pods start elsewhere while the host is off.
-This needs bare-metal hosts, powerCycle of the pool in the Shoot, and operators who allow shoots to request power cycles.`,
+This needs bare-metal hosts, powerCycle of the pool in the Shoot's providerConfig, and operators who allow shoots to request power cycles.`,
 		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
 		Args:              named("power-cycle NODE", 1),
 		ValidArgsFunction: o.completeNode,

@@ -35,7 +35,7 @@ func (d *decision) obstacle() string {
 	case d.waitsUntil(d.startedAt().Add(g.Settings.NodeStartup)):
 		return "The host may have been powered on a short time ago. Its node still has time to start."
 	case d.isUnwanted():
-		return "The machine is healthy."
+		return "The machine may have recovered."
 	case d.isMaintained():
 		return "A maintenance of the node is in progress."
 	case d.hasNodeRequest():
