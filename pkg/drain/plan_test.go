@@ -324,6 +324,17 @@ var _ = DescribeTable("P7: which pods belong to the node", func(pod Pod, want bo
 	Entry("no other", Pod{Owner: "shop/ReplicaSet a", Managed: true}, false),
 )
 
+var _ = It("D6: should tell once of each owner whose pods came back, in order", func() {
+	deletions := Deletions{}
+	note := func(verb Verb) []string {
+		return deletions.Note([]Action{{Verb: verb, Pod: Pod{Owner: "b"}}, {Verb: verb, Pod: Pod{Owner: "a"}}, {Verb: verb, Pod: Pod{Owner: "b"}}}, begin)
+	}
+	Expect(note(Delete)).To(BeEmpty())
+	Expect(note(Evict)).To(BeEmpty())
+	Expect(note(Terminate)).To(Equal([]string{"a", "b"}))
+	Expect(note(Terminate)).To(BeEmpty())
+})
+
 var _ = It("D6: should remember no more owners than a thousand, and those that it knows", func() {
 	deletions := Deletions{}
 	for i := range 999 {

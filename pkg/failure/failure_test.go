@@ -101,6 +101,7 @@ var _ = Describe("Of", func() {
 		Entry("T8: one that was let go of after its failure, for which there is an entry", int32(0), member(Node("m", NotReady), failed, released), "", failuresv1alpha1.Decision{}),
 		Entry("one whose update in place has failed", int32(0), member(Node("m"), Phase(machinev1alpha1.MachineInPlaceUpdateFailed, begun)), failure.NameOf("m", begun), failuresv1alpha1.Decision{}),
 		Entry("X10: one that is power-cycled, and has not failed", int32(0), member(Node("m"), Annotation(prefix+"power-cycle-phase", "Starting"), Annotation(prefix+"power-cycle-record", `{"began":"2026-03-01T12:30:00Z"}`)), failure.NameOf("m", Start.Add(30*time.Minute)), failuresv1alpha1.Decision{}),
+		Entry("X10: one that is power-cycled, as its unreadable record says", int32(0), member(Node("m"), Created(Start), Annotation(prefix+"power-cycle-phase", "Starting"), Annotation(prefix+"power-cycle-record", "rubbish")), failure.NameOf("m", Start), failuresv1alpha1.Decision{}),
 		Entry("X10: one whose power cycle waits", int32(0), member(Node("m"), Annotation(prefix+"power-cycle-phase", "Waiting")), "", failuresv1alpha1.Decision{}),
 		// No sidecar led when these failed.
 		Entry("one that is being deleted after its node was bad for long enough", int32(0), member(Node("m", unready(now.Add(-health))), Deleted(now)), failure.NameOf("m", begun), failuresv1alpha1.Decision{Reason: "Undecided"}),

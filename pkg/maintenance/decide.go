@@ -184,19 +184,15 @@ func Decide(f Facts, now time.Time) Outcome {
 
 func (d *decision) decide() {
 	var (
-		current, ending, heir *v1alpha1.NodeMaintenance
-		planned, others       []*v1alpha1.NodeMaintenance
+		current, ending *v1alpha1.NodeMaintenance
+		planned, others []*v1alpha1.NodeMaintenance
 	)
 	for _, nm := range d.Maintenances {
 		switch {
 		case d.Node == nil, !ownedBy(nm, d.Node), !d.Namespaces.take(nm.Namespace), !InProgress(nm):
 			others = append(others, nm)
-			if PhaseOf(nm) != v1alpha1.PhasePending || nm.DeletionTimestamp != nil || d.refusal(nm, false) != "" {
-				continue
-			}
-			planned = append(planned, nm)
-			if heir == nil && wantsCordon(nm) {
-				heir = nm
+			if PhaseOf(nm) == v1alpha1.PhasePending && nm.DeletionTimestamp == nil && d.refusal(nm, false) == "" {
+				planned = append(planned, nm)
 			}
 		case IsEnding(nm):
 			if ending == nil {
@@ -207,7 +203,7 @@ func (d *decision) decide() {
 		}
 	}
 	if d.Node != nil {
-		d.proceed(current, ending, heir, planned)
+		d.proceed(current, ending, planned)
 	}
 	// What cannot be written of these must not keep the node's maintenance waiting.
 	if len(d.Writes) == 0 {
@@ -218,7 +214,7 @@ func (d *decision) decide() {
 }
 
 // proceed goes on with the maintenance that is under way, the one that is ending, and their node.
-func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) {
+func (d *decision) proceed(current, ending *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) {
 	if ending != nil {
 		d.Outcome.EndingSince = d.Memory.EndingSince
 		if d.Outcome.EndingSince.IsZero() {
@@ -236,7 +232,7 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 		if d.prepare(current) || d.reopened(current) {
 			return
 		}
-	} else if ending != nil && heir != nil && isRecorded(d.Node) && d.now.Before(taken) {
+	} else if ending != nil && slices.ContainsFunc(planned, wantsCordon) && isRecorded(d.Node) && d.now.Before(taken) {
 		d.wake(taken)
 		return
 	}

@@ -284,6 +284,8 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 			Expect(kept(a, b)).To(ConsistOf("a1"))
 			b.Members = []facts.Member{auto("b1", Annotation(share, "1"))}
 			Expect(kept(a, b)).To(ConsistOf("a1", "b1"), "it has its place already")
+			b.Members = []facts.Member{member("b1", Phase(machinev1alpha1.MachineUnknown, now.Add(-11*time.Minute)))}
+			Expect(kept(a, b)).To(ConsistOf("a1", "b1"), "it gives its own place, not the one that is left here")
 		})
 
 		It("T9: should cost no machine its place", func() {

@@ -1480,6 +1480,7 @@ var _ = Describe("Decide", func() {
 			pass()
 			Expect(m.phase()).To(Equal("Failed"))
 			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleFailed: The host was serviced for longer than 2h")))
+			Expect(w.warnings).To(Equal([]string{"PowerCycleFailed"}))
 			Expect(claim()).To(Equal(w.now.Add(healthTimeout)))
 			Expect(w.last[0].Deadline).To(Equal(w.now))
 			w.after(time.Hour)

@@ -58,8 +58,9 @@ type world struct {
 	lags, engineAway bool
 	// uids is how many UIDs were given.
 	uids int
-	// events are the reasons and notes of all that was told, steps what was written, outcomes how cycles ended.
-	events, steps, outcomes []string
+	// events are the reasons and notes of all that was told, warnings the reasons of those that people have to look at, steps what was
+	// written, outcomes how cycles ended.
+	events, warnings, steps, outcomes []string
 	last                    []Decision
 	rapid                   *rapid.T
 }
@@ -397,6 +398,9 @@ func (w *world) carryOut(d Decision) {
 	}
 	for _, event := range d.Events {
 		w.events = append(w.events, event.Reason+": "+event.Note)
+		if event.Warning {
+			w.warnings = append(w.warnings, event.Reason)
+		}
 	}
 	if d.Outcome != "" {
 		w.outcomes = append(w.outcomes, d.Outcome)
