@@ -898,6 +898,16 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node).To(beCleaned())
 		})
 
+		It("M3: should not wait for a next maintenance that does not want the node cordoned", func() {
+			one, two := maintenance("a"), maintenance("b", uncordoned)
+			w := scheduled(one)
+			w.Maintenances = append(w.Maintenances, two)
+			w.delete(one)
+			w.run()
+			Expect(w.get(one)).To(BeNil())
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse())
+		})
+
 		It("M3: should not wait for ever for the next maintenance", func() {
 			one, two := maintenance("a"), maintenance("b")
 			w := scheduled(one)

@@ -1495,6 +1495,7 @@ var _ = Describe("Decide", func() {
 				for range 2 {
 					w.after(50 * time.Minute)
 					m.host.servicing = false
+					w.sync()
 					w.look()
 					m.host.servicing = true
 					w.run()
