@@ -102,6 +102,8 @@ func TestWords(t *testing.T) {
 	for sentence, refused := range map[string]bool{
 		"It waits, as the node is away.":          true,
 		"It waits as the node does.":              false,
+		"It is not preserved as operators forbid": true,
+		"It is left as it is.":                    false,
 		"A place for who fails.":                  true,
 		"Who has asked?":                          true,
 		"It has had its time.":                    true,
