@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
@@ -923,6 +924,21 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node.Spec.Unschedulable).To(BeFalse())
 			Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
 		})
+
+		DescribeTable("M3, M15: should be undone without maintenances, except on nodes that machine-controller-manager empties", func(emptied bool, edit func(*corev1.Node)) {
+			w := scheduled(maintenance("a"))
+			w.run()
+			edit(w.Node)
+			node := Clean(w.Node)[0].After.(*corev1.Node)
+			Expect(node.Spec.Unschedulable).To(Equal(emptied))
+			Expect(node.Annotations).NotTo(Or(HaveKey(markKey), HaveKey(recordKey)))
+		},
+			Entry("an ordinary one", false, func(*corev1.Node) {}),
+			Entry("one that is being deleted", true, func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: begin} }),
+			Entry("one whose machine is terminated", true, builder.Condition("Terminating", corev1.ConditionTrue, "", "")),
+			Entry("one whose machine is not", false, builder.Condition("Terminating", corev1.ConditionFalse, "", "")),
+			Entry("one that is updated in place", true, builder.Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, "")),
+		)
 
 		It("M3: should undo a cordon whose maintenance is gone", func() {
 			w := scheduled(maintenance("a"))
