@@ -730,7 +730,9 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"))
 			}
 
-			It("M3, M16: should evict them by the same plan, and say so, while the requestor works on", func() {
+			DescribeTable("M3, M16: should evict them by the same plan, and say so, while the requestor works on", func(drainConditions bool) {
+				w.DrainConditions = drainConditions
+				w.run()
 				before := w.nodeConditions()
 				uncordon(podOf("late", web), podOf("other"), podOf("driver", web, func(p *drain.Pod) { p.DaemonSet = "driver" }))
 				w.run()
@@ -752,7 +754,10 @@ var _ = Describe("Decide", func() {
 				Expect(w.last.WatchPods).To(BeFalse(), "M4")
 				Expect(w.last.Next).To(BeZero())
 				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", drain.ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
-			})
+			},
+				Entry("where only maintenances are shown", false),
+				Entry("D13: where all drains are", true),
+			)
 
 			It("M3: should look out for those that were on their way to the node when it was cordoned", func() {
 				uncordon()
