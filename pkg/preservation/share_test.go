@@ -229,6 +229,12 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 			Expect(Decide(beside(a, b), now)[0].TakesPlace()).To(BeTrue())
 		})
 
+		It("should count once when they are taken", func() {
+			a := zone("a", 2, member("a1", failing), member("a2", failing))
+			a.Granted = sets.New[types.UID]("machine-a1")
+			Expect(Decide(a, now)).To(HaveEach(HaveField("Target", Not(BeNil()))))
+		})
+
 		It("T9: should not be there any more when there are fewer places", func() {
 			a, b := zone("a", 1, member("a1", failing)), zone("b", 1, auto("b1", Annotation(share, "1")))
 			a.Granted = sets.New[types.UID]("machine-a1")

@@ -319,7 +319,7 @@ var _ = Describe("Validation", func() {
 				expectGated(g, now.Add(timeout), "auto", "validation")
 			})
 
-			DescribeTable("V5: when nothing else keeps a machine that fails", func(share int32, kept bool) {
+			DescribeTable("V5: when nothing else keeps a machine that fails", func(share int32, kept bool, opts ...MachineOption) {
 				g := group(facts.Member{Machine: Machine("m", running, Preserved("Running:Preserved", "validation", now.Add(timeout))), Node: Node("m")})
 				settle(g, now)
 				expectGated(g, now.Add(timeout), "validation")
@@ -330,6 +330,9 @@ var _ = Describe("Validation", func() {
 				Expect(tainted(g)).To(BeTrue())
 				Expect(causes(g)).To(ConsistOf("validation"))
 				at = at.Add(15 * time.Second)
+				for _, opt := range opts {
+					edit(g, opt)
+				}
 				settle(g, at)
 				if kept {
 					Expect(causes(g)).To(ConsistOf("auto"))
@@ -343,6 +346,7 @@ var _ = Describe("Validation", func() {
 			},
 				Entry("and there is a place", int32(1), true),
 				Entry("and there is none", int32(0), false),
+				Entry("and nobody knows its VM", int32(1), false, MachineOption(func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" })),
 			)
 
 			DescribeTable("V5: what ends the validation", func(change func(*Group), kept bool) {
@@ -545,9 +549,9 @@ var _ = Describe("Validation", func() {
 				Expect(decisions[1].Target).To(BeNil())
 			})
 
-			DescribeTable("V5: when the request for a machine that fails has expired", func(share int32, kept bool) {
+			DescribeTable("V5: when the request for a machine that fails has expired", func(share int32, longest time.Duration, kept bool) {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "20m"))})
-				g.Share = new(int32(0))
+				g.Share, g.MaxTimeout = new(int32(0)), longest
 				settle(g, now)
 				at := now.Add(10 * time.Minute)
 				edit(g, failing(at), NodeOption(NotReady))
@@ -575,8 +579,9 @@ var _ = Describe("Validation", func() {
 				Expect(ReadRecord(machine(g))).To(BeNil())
 				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
 			},
-				Entry("and there is a place", int32(1), true),
-				Entry("and there is none", int32(0), false),
+				Entry("and there is a place", int32(1), 336*time.Hour, true),
+				Entry("and there is none", int32(0), 336*time.Hour, false),
+				Entry("P13: and operators do not allow more", int32(1), 30*time.Minute, false),
 			)
 
 			It("T7: should go on to preserve for when-failed a machine that only almost fails while it is validated", func() {

@@ -213,6 +213,8 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.host.requested).To(BeFalse())
 			Expect(m.obj).To(BeNil())
+			Expect(w.outcomes).To(Equal([]string{"Cancelled"}))
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleCancelled: The power cycle was cancelled, because the machine is being deleted")))
 		})
 		It("keeps a Machine that is deleted for a minute at most", func() {
 			w.run()
