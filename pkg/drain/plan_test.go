@@ -164,6 +164,16 @@ var _ = Describe("Plan (D12)", func() {
 		Expect(verbs(actions)).To(Equal([]Verb{Delete}))
 	})
 
+	It("D4: should look at the later deadline also if no stage for the pod's state begins then", func() {
+		policy := Policy{Timeout: time.Hour, Stages: []Stage{
+			{Name: "unprotected", After: 45 * time.Minute, Selector: Selector{UnprotectedPods, NotTerminating}, Verb: Delete},
+			{Name: "stuck", After: 68 * time.Minute, Selector: Selector{ProtectedPods, Stuck}, Verb: Delete},
+		}}
+		actions, next, _ := Plan(minutes(45), begin, []Pod{plain}, nil, nil, policy)
+		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
+		Expect(next).To(Equal(minutes(68)))
+	})
+
 	DescribeTable("D4: which pods are protected", func(b Budgets, want string) {
 		pod := Pod{Namespace: "shop", Name: "p", Labels: map[string]string{"app": "web", "tier": "front"}}
 		actions, _, _ := Plan(minutes(100), begin, []Pod{pod}, b, nil, defaults.Policy())

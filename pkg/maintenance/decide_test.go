@@ -931,10 +931,16 @@ var _ = Describe("Decide", func() {
 		})
 
 		DescribeTable("M3, M15: should be undone without maintenances, except on nodes that machine-controller-manager empties", func(emptied bool, edit func(*corev1.Node)) {
-			w := scheduled(maintenance("a"))
+			w := newWorld(maintenance("a", draining(v1alpha1.DrainSpec{})))
+			w.DrainConditions = true
+			w.run()
+			w.schedule(w.Maintenances[0])
 			w.run()
 			edit(w.Node)
-			node := Clean(w.Node)[0].After.(*corev1.Node)
+			writes := Clean(w.Node)
+			Expect(writes).To(HaveLen(2))
+			Expect(writes[1].After.(*corev1.Node).Status.Conditions).NotTo(ContainElement(HaveField("Reason", "NodeMaintenance")))
+			node := writes[0].After.(*corev1.Node)
 			Expect(node.Spec.Unschedulable).To(Equal(emptied))
 			Expect(node.Annotations).NotTo(Or(HaveKey(markKey), HaveKey(recordKey)))
 		},

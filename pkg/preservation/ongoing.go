@@ -208,7 +208,7 @@ func (d *Decision) fail(g Group, now time.Time) {
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 	d.Target.confirm()
 	if d.Target.validating() {
-		d.Target.openGate()
+		d.Target.drop(v1alpha1.CauseValidation)
 		d.failUnvalidated(g, now)
 	}
 }

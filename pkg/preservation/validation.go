@@ -62,12 +62,6 @@ func (g Group) MissesLabels(m facts.Member) bool {
 // validating says that the machine is back and has yet to be validated.
 func (r *Record) validating() bool { return r.claim(v1alpha1.CauseValidation) != nil }
 
-// openGate ends the validation.
-func (r *Record) openGate() {
-	r.drop(v1alpha1.CauseValidation)
-	r.ValidatingSince = time.Time{}
-}
-
 // worked says that somebody works on the machine: a maintenance that is not over, or a power cycle.
 func (r *Record) worked() bool {
 	return r.maintained() && r.MaintenanceOver.IsZero() || r.remediated()
@@ -98,7 +92,7 @@ func (d *Decision) settleGate(g Group) {
 // awaitValidation begins the validation of a machine that is back (V1). While somebody works on the machine, it is only noted that it is due.
 func (d *Decision) awaitValidation(g Group, now time.Time) {
 	since := now.Truncate(time.Second).UTC()
-	d.Target.openGate()
+	d.Target.drop(v1alpha1.CauseValidation)
 	if d.Target.worked() {
 		d.Target.ValidatingSince = since
 		return
@@ -175,7 +169,7 @@ func (d *Decision) settleValidation(a *asker, g Group, now time.Time) {
 	case g.Validation != nil && !d.rolling:
 		return
 	}
-	d.Target.openGate()
+	d.Target.drop(a.cause)
 	d.become(why.Rule, why)
 }
 
