@@ -37,6 +37,7 @@ var _ = Describe("Account", func() {
 		Expect(a.Used(at(60))).To(BeZero())
 		Expect(a.Machines).To(BeEmpty())
 		Expect(a.Deployments(at(60))).To(BeEmpty())
+		Expect(New(start).Advance("d", "pool", []Seen{kept("a", 0, 60)}, start).Pools).To(BeEmpty(), "one is just being preserved")
 	})
 
 	It("P17: should count each machine from when it was preserved until it expires, by pool", func() {
@@ -112,7 +113,9 @@ var _ = Describe("Account", func() {
 		Expect(a.Used(end.Add(-time.Hour))).To(BeEquivalentTo(end.Add(-time.Hour).Sub(start) / time.Second))
 		a.Told, a.SpentAt = 80, end.Add(-time.Hour)
 
+		before := maps.Clone(a.Machines)
 		next := a.Advance("d", "p", seen, end.Add(time.Hour).In(zone))
+		Expect(a.Machines).To(Equal(before), "the former one stays as it is")
 		Expect(next.Month).To(Equal("2026-12"))
 		Expect(next.UsedByPool(end.Add(time.Hour))).To(Equal(map[string]int64{"p": 3600}))
 		Expect(next.Told).To(BeZero())

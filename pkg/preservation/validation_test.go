@@ -261,6 +261,25 @@ var _ = Describe("Validation", func() {
 				Expect(recovers(g, now)).To(ConsistOf(RuleRecover), "nobody sees how old a label is")
 			})
 
+			It("V3: should say for which nodes the label that is the proof is missing", func() {
+				g := failed(labelled("broken"))
+				g.Validation = &Validation{Key: "example.com/gpu", Value: "healthy", Timeout: timeout}
+				Expect(recovers(g, now)).To(ConsistOf(RuleUnvalidated))
+				m := g.Members[0]
+				Expect(g.MissesLabels(m)).To(BeFalse(), "it has the taint")
+				m.Node = Node("m")
+				Expect(g.MissesLabels(m)).To(BeTrue())
+				edit(g, labelled("healthy"))
+				settle(g, now.Add(time.Minute))
+				Expect(causes(g)).To(ConsistOf("auto"))
+				m.Machine = machine(g)
+				Expect(g.MissesLabels(m)).To(BeFalse(), "it was validated")
+				m.Machine = Machine("m")
+				Expect(g.MissesLabels(m)).To(BeFalse(), "it is not preserved")
+				g.Validation = nil
+				Expect(g.MissesLabels(m)).To(BeFalse())
+			})
+
 			It("V4: should let the node take pods after the timeout, and warn", func() {
 				g := back()
 				Expect(settle(g, now.Add(timeout-time.Second))).To(BeEmpty())

@@ -283,7 +283,6 @@ func (d *decision) begin() {
 		Again:     r.Again,
 	}
 	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
-	d.to.finalizer = true
 	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is being powered off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
 }
 

@@ -65,6 +65,7 @@ var _ = Describe("Decide", func() {
 		Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 
 		w.steps, m.contents = nil, NodeContents{Pods: 1, VolumeAttachments: 1}
+		w.now = w.now.Add(30 * time.Second)
 		w.act(m)
 		Expect(w.steps).To(Equal([]string{"machine MakingNodeSafe", "taint", "condition"}))
 		Expect(w.last).To(ConsistOf(MatchFields(IgnoreExtras, Fields{"ReadNodeContents": BeTrue(), "Next": Equal(w.now.Add(5 * time.Second)), "Release": BeFalse()})))
@@ -81,9 +82,10 @@ var _ = Describe("Decide", func() {
 		Expect(m.obj.Finalizers).NotTo(ContainElement(finalizer))
 
 		w.boot(m)
-		w.run()
+		w.after(time.Minute)
 		Expect(m.phase()).To(Equal("Succeeded"))
 		Expect(w.outcomes).To(Equal([]string{"Succeeded"}))
+		Expect(w.took).To(Equal(map[string]time.Duration{"PoweringOff": 30 * time.Second, "MakingNodeSafe": 0, "PoweringOn": 0, "Starting": time.Minute}))
 		Expect(tainted(m.node)).To(BeFalse())
 		Expect(m.node.Status.Conditions[1]).To(MatchFields(IgnoreExtras, Fields{"Type": BeEquivalentTo("PowerCycle"), "Status": Equal(corev1.ConditionFalse), "Reason": Equal("Succeeded")}))
 		Expect(m.obj.Annotations).NotTo(HaveKey(claimKey))

@@ -61,8 +61,10 @@ type world struct {
 	// events are the reasons and notes of all that was told, warnings the reasons of those that people have to look at, steps what was
 	// written, outcomes how cycles ended.
 	events, warnings, steps, outcomes []string
-	last                    []Decision
-	rapid                   *rapid.T
+	// took is how long phases took.
+	took  map[string]time.Duration
+	last  []Decision
+	rapid *rapid.T
 }
 
 // machine is a Machine, its node and its host.
@@ -130,7 +132,7 @@ func defaults() *Settings {
 }
 
 func newWorld(fail func(string, ...any), names ...string) *world {
-	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
+	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1, took: map[string]time.Duration{}}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), facts.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 	w.Settings, w.Others, w.MaxServicing, w.QuietTime = w.settings, &NodeCount{}, 2*time.Hour, DefaultQuietTime
 	for _, name := range names {
@@ -401,6 +403,9 @@ func (w *world) carryOut(d Decision) {
 		if event.Warning {
 			w.warnings = append(w.warnings, event.Reason)
 		}
+	}
+	if d.Passed != "" {
+		w.took[d.Passed] = d.Took
 	}
 	if d.Outcome != "" {
 		w.outcomes = append(w.outcomes, d.Outcome)
