@@ -512,6 +512,16 @@ var _ = Describe("Decide", func() {
 		})
 	})
 
+	DescribeTable("M14: which nodes are unavailable", func(unavailable bool, opts ...builder.NodeOption) {
+		Expect(IsUnavailable(builder.Node("n", opts...))).To(Equal(unavailable))
+	},
+		Entry("not one that is ready", false),
+		Entry("not one with a taint of others", false, builder.Taint("some", begin)),
+		Entry("one that takes no pods", true, func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+		Entry("one that is not ready", true, builder.NotReady),
+		Entry("that of a failed machine that is preserved", true, builder.Taint(v1alpha1preservation.TaintPreserved, begin)),
+	)
+
 	Describe("M3: cordon", func() {
 		It("M3: should leave a node cordoned that was cordoned before", func() {
 			nm := maintenance("a")

@@ -52,6 +52,12 @@ var _ = Describe("HasFailed", func() {
 		Expect(failed).To(BeFalse())
 	})
 
+	It("should say nothing of a machine that was released after it had failed", func() {
+		d := decide(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, began), Annotation(prefix+"released", now.Add(-time.Minute).Format(time.RFC3339)))
+		_, failed := d.HasFailed()
+		Expect(failed).To(BeFalse())
+	})
+
 	It("should say nothing of a machine whose deadline is yet to come", func() {
 		d := decide(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, now.Add(-time.Minute)))
 		_, failed := d.HasFailed()

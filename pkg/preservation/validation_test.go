@@ -214,6 +214,7 @@ var _ = Describe("Validation", func() {
 					return
 				}
 				Expect(settle(g, later)).To(ConsistOf(RuleValidated))
+				Expect(ReadRecord(machine(g)).ValidatingSince).To(BeZero())
 				Expect(tainted(g)).To(BeFalse())
 				Expect(causes(g)).To(ConsistOf("auto"))
 				Expect(g.Members[0].Node.Annotations).To(HaveKeyWithValue(disabled, "true"), "T7")

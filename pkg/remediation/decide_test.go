@@ -184,6 +184,18 @@ var _ = Describe("Decide", func() {
 		Expect(NodeContentsOf(nil, []*storagev1.VolumeAttachment{{}}, nil)).To(Equal(NodeContents{VolumeAttachments: 1}))
 	})
 
+	DescribeTable("X2: until when a host may be asked to be off", func(phase string, may bool) {
+		Expect(MayPowerOff(builder.Machine("m", builder.Annotation(phaseKey, phase)))).To(Equal(may))
+	},
+		Entry("before its cycle", "", true),
+		Entry("while that waits", "Waiting", true),
+		Entry("while it is powered off", "PoweringOff", true),
+		Entry("not any more when it is off", "MakingNodeSafe", false),
+		Entry("not while it is powered on", "PoweringOn", false),
+		Entry("not while its node starts", "Starting", false),
+		Entry("again after the cycle", "Succeeded", true),
+	)
+
 	Describe("X2: no host is left off", func() {
 		DescribeTable("when the request is removed",
 			func(stage func(), phase string) {
@@ -1803,6 +1815,18 @@ var _ = Describe("Decide", func() {
 			w.Settings = nil
 			w.run()
 			Expect(m.marks()).To(BeEmpty())
+		})
+		It("X15: leaves a taint like its own to whoever has put it on the node", func() {
+			m.editNode(func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: "NoExecute"}}
+			})
+			m.host.reported = false
+			w.run()
+			waits("does not report that it is on")
+			w.Settings = nil
+			w.run()
+			Expect(m.marks()).To(BeEmpty())
+			Expect(tainted(m.node)).To(BeTrue())
 		})
 		It("X15: drops requests that wait, and keeps no machine for them", func() {
 			m.setReady(false, w.now)
