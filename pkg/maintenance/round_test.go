@@ -70,6 +70,7 @@ var _ = Describe("Round", func() {
 			Expect(s.Promise).To(BeNil())
 			return
 		}
+		Expect(s.Promise.Lock).To(BeTrue(), "another replica may promise at the same time")
 		Expect(s.Promise.Before.GetAnnotations()).To(Equal(map[string]string{AnnotationRound: p.promises}))
 		Expect(s.Promise.After.GetAnnotations()).To(Equal(map[string]string{AnnotationRound: promises}))
 	},

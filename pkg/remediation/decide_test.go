@@ -1051,6 +1051,18 @@ var _ = Describe("Decide", func() {
 		Expect(DryRun(m.obj)).To(BeZero())
 	})
 
+	It("X9: forgets what would be done once the machine is not preserved any more", func() {
+		w.settings.DryRun = true
+		m.unset(needsKey)
+		m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
+		w.run()
+		Expect(m.marks()).To(ConsistOf(recordKey))
+		m.unset(prefix + "phase")
+		m.unset(prefix + "cause")
+		w.run()
+		Expect(m.marks()).To(BeEmpty())
+	})
+
 	Describe("X10: a host is only switched off while its machine is kept", func() {
 		It("X10: waits for that, says so, and fails when the time is over", func() {
 			w.engineAway = true
