@@ -512,6 +512,21 @@ var _ = Describe("Decide", func() {
 		})
 	})
 
+	DescribeTable("M12: should say what becomes of the machine if the node fails", func(hold Hold, text string) {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		w.Machine.Hold = hold
+		w.run()
+		w.schedule(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		Expect(w.message(nm)).To(Equal("The node is ready for the requestor." + text))
+	},
+		Entry("it is preserved", Hold{Until: begin.Add(time.Hour), Why: "x"}, " If the node fails, its machine is preserved until 2026-03-01T13:00:00Z."),
+		Entry("it is not", Hold{Why: "operators forbid it"}, " If the node fails, the maintenance does not preserve its machine, because operators forbid it."),
+		Entry("nobody knows", Hold{}, ""),
+	)
+
 	DescribeTable("M14: which nodes are unavailable", func(unavailable bool, opts ...builder.NodeOption) {
 		Expect(IsUnavailable(builder.Node("n", opts...))).To(Equal(unavailable))
 	},

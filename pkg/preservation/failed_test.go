@@ -52,6 +52,11 @@ var _ = Describe("HasFailed", func() {
 		Expect(failed).To(BeFalse())
 	})
 
+	It("should be since what the record says, also while a hold moves the start of the timer", func() {
+		Expect(FailedSince(Machine("m", Phase(machinev1alpha1.MachineUnknown, now), Preserved("Failed:Preserved", "auto", now), Annotation(prefix+"failed-since", began.Format(time.RFC3339))))).To(BeTemporally("==", began))
+		Expect(FailedSince(Machine("m", Phase(machinev1alpha1.MachineUnknown, now)))).To(BeZero())
+	})
+
 	It("should say nothing of a machine that was released after it had failed", func() {
 		d := decide(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, began), Annotation(prefix+"released", now.Add(-time.Minute).Format(time.RFC3339)))
 		_, failed := d.HasFailed()

@@ -25,5 +25,11 @@ var _ = Describe("Group", func() {
 			To(And(HaveField("Share", BeNil()), HaveField("Timeout", 72*time.Hour)))
 		Expect(base.Of(Deployment("d", DeploymentAnnotation(prefix+"shared-in-pool", "worker"))).SharedIn).To(Equal("worker"), "P20")
 		Expect(base.Of(Deployment("d", Share("0"))).Share).To(HaveValue(BeZero()))
+		validation := func(settings string) *Validation {
+			return base.Of(Deployment("d", DeploymentAnnotation(prefix+"validation-settings", settings))).Validation
+		}
+		Expect(validation(`{"condition":"GPUHealthy","timeout":"5m"}`)).To(Equal(&Validation{Condition: "GPUHealthy", Timeout: 5 * time.Minute}), "V1")
+		Expect(validation(`{"label":"example.com/gpu=healthy=yes","timeout":"5m"}`)).To(Equal(&Validation{Key: "example.com/gpu", Value: "healthy=yes", Timeout: 5 * time.Minute}), "V1")
+		Expect(validation(`rubbish`)).To(BeNil())
 	})
 })

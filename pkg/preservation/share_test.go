@@ -319,6 +319,12 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 		}
 	})
 
+	It("should be taken by the machines that have failed, wherever they are", func() {
+		a, b := zone("a", 2, auto("a1"), well("a2")), zone("b", 2, member("b1", failing), member("b2", failing))
+		Expect(Placed(beside(a, b), now)).To(Equal([]string{"a1", "b1"}))
+		Expect(Placed(beside(b, a), now)).To(Equal([]string{"a1", "b1"}))
+	})
+
 	It("should be told of for one MachineDeployment only", func() {
 		a, b := zone("a", 2), zone("b", 2)
 		Expect(beside(a, b).CountsPlaces()).To(BeTrue())

@@ -387,6 +387,32 @@ var _ = Describe("Validation", func() {
 				Entry("M12: a maintenance begins", func(g *Group) { edit(g, NodeAnnotation(maintenance, stamp(now))) }, true),
 			)
 
+			It("V5: should tell that none is wanted any more", func() {
+				g := back()
+				g.Validation = nil
+				settle(g, now)
+				event, note := last.Event()
+				Expect(event).To(Equal(EventValidationWaived))
+				Expect(note).To(HavePrefix("Node takes pods again because "))
+			})
+
+			It("V1: should be owed to whoever works on the node, and after that only if it was due before", func() {
+				owes := func(g *Group) (owes []bool) {
+					after, before := OwesProof(machine(g))
+					return []bool{after, before}
+				}
+				g := back()
+				Expect(owes(g)).To(Equal([]bool{false, false}), "nobody works on it")
+				edit(g, NodeAnnotation(maintenance, stamp(now)))
+				settle(g, now)
+				Expect(owes(g)).To(Equal([]bool{true, true}))
+
+				g = group(facts.Member{Machine: Machine("m", running), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
+				settle(g, now)
+				Expect(owes(g)).To(Equal([]bool{true, false}))
+				Expect(owes(group(facts.Member{Machine: Machine("m")}))).To(Equal([]bool{false, false}))
+			})
+
 			It("V5 T10: should leave nothing on a machine that is deleted", func() {
 				g := back()
 				edit(g, Deleted(now))

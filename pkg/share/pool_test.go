@@ -9,6 +9,7 @@ import (
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,21 @@ var _ = Describe("Pool", func() {
 		Entry("with system components", Pool{Maximum: 3, SystemComponents: true}, 2),
 		Entry("empty pool", Pool{Maximum: 0, SystemComponents: true}, 0),
 	)
+
+	It("should be that of the MachineDeployment's label, or of its nodes', where the provider does not write the label", func() {
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(PoolOf(deployment)).To(BeEmpty())
+		deployment.Labels = map[string]string{"worker.gardener.cloud/pool": ""}
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"worker.gardener.cloud/pool": "of-nodes"}
+		Expect(PoolOf(deployment)).To(Equal("of-nodes"))
+		deployment.Labels["worker.gardener.cloud/pool"] = "own"
+		Expect(PoolOf(deployment)).To(Equal("own"))
+	})
+
+	It("should be in the zone of the MachineClass, if that names one", func() {
+		Expect(ZoneOf(&machinev1alpha1.MachineClass{})).To(BeEmpty())
+		Expect(ZoneOf(&machinev1alpha1.MachineClass{NodeTemplate: &machinev1alpha1.NodeTemplate{Zone: "1"}})).To(Equal("1"))
+	})
 
 	It("should be the same whether read from the Shoot or from the Worker", func() {
 		var (

@@ -14,6 +14,13 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
+var _ = It("should say in the Event how much a control plane may keep, and why", func() {
+	stored := &metav1.ObjectMeta{Name: "stored", Annotations: map[string]string{AnnotationStoredMachine: "m"}}
+	note := "Evidence of machine m was deleted early, because this control plane may keep 48 bundles and 3 KiB."
+	Expect(EvictedNote(stored, 3<<10+1, false)).To(Equal(note))
+	Expect(EvictedNote(stored, 3<<10, true)).To(Equal(note + " It may not keep more, because the seed's budget for evidence is used up."))
+})
+
 var _ = Describe("#Evict", func() {
 	// Each counts 100,000 bytes.
 	stored := func(name, machine, failedSince string, annotations map[string]string) metav1.PartialObjectMetadata {
