@@ -345,6 +345,33 @@ var _ = It("D6: should tell once of each owner whose pods came back, in order", 
 	Expect(note(Terminate)).To(BeEmpty())
 })
 
+var _ = It("D6: should forget an owner an hour after its last pod was deleted", func() {
+	deletions := Deletions{"a": {First: begin, Last: begin}, "b": {First: begin, Last: minutes(1)}}
+	deletions.Note(nil, minutes(60))
+	Expect(deletions).To(HaveLen(2))
+	deletions.Note(nil, minutes(61))
+	Expect(deletions).To(Equal(Deletions{"b": {First: begin, Last: minutes(1)}}))
+})
+
+var _ = It("D6: should tell of the first owners by name", func() {
+	Expect(ReturnsText(strings.Split("abcdefg", ""))).To(HaveSuffix("at growing intervals of up to 5m0s: pods of a, b, c, d, e, and 2 more"))
+})
+
+var _ = It("M5: should do nothing but evict, and have failed after the timeout", func() {
+	actions, _, failed := Plan(minutes(10), begin, []Pod{plain, going(plain, begin, false)}, nil, nil, EvictionPolicy(10*time.Minute))
+	Expect(verbs(actions)).To(Equal([]Verb{Evict, Wait}))
+	Expect(failed).To(BeFalse())
+	_, _, failed = Plan(minutes(11), begin, []Pod{plain}, nil, nil, EvictionPolicy(10*time.Minute))
+	Expect(failed).To(BeTrue())
+})
+
+var _ = DescribeTable("what a pod is called", func(pod Pod, name string) {
+	Expect(pod.NameAt(begin)).To(Equal(name))
+},
+	Entry("by its key", plain, "shop/plain"),
+	Entry("also while it terminates", going(plain, minutes(1), true), "shop/plain"),
+)
+
 var _ = It("D6: should remember no more owners than a thousand, and those that it knows", func() {
 	deletions := Deletions{}
 	for i := range 999 {

@@ -22,6 +22,7 @@ var _ = DescribeTable("P11: Progress in words", func(p Progress, want string) {
 		"Pods: 1 evicted, 2 terminating, 3 deleted by force, 4 kept, because they use volumes and the VM may still run them; blocked: namespace a: budget x; namespace b: budget y."),
 	Entry("more blockers than are named", Progress{BlockedBy: strings.Split("abcdefgh", "")}, "Pods: blocked: a; b; c; d; e; and 3 more."),
 	Entry("as many as are named", Progress{BlockedBy: strings.Split("abcde", "")}, "Pods: blocked: a; b; c; d; e."),
+	Entry("what finalizers keep", Progress{Finalizing: strings.Split("abcdef", "")}, "Pods: kept by finalizers: a; b; c; d; e; and 1 more."),
 	Entry("not all", Progress{Evicted: 1, Partial: true}, "Pods: 1 evicted; other pods follow."),
 	Entry("forced with volumes", Progress{Forced: 3, ForcedWithVolumes: 2}, "Pods: 3 deleted by force, 2 of them with volumes that the VM may still use."),
 	Entry("done", Progress{Evicted: 1, Done: true}, "Pods: 1 evicted."),

@@ -1201,10 +1201,26 @@ var _ = Describe("Decide", func() {
 			}
 			Expect(w.phase(nm)).To(Equal("Draining"))
 			Expect(w.last.ReadPods).To(BeTrue())
-			w.PodsLive, w.Pods = true, []drain.Pod{podOf("late")}
+			w.PodsUnread = true
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.message(nm)).To(ContainSubstring("It is not known whether pods are left, because they cannot be listed."))
+			w.PodsUnread, w.PodsLive, w.Pods = false, true, []drain.Pod{podOf("late")}
 			w.run()
 			Expect(w.phase(nm)).To(Equal("Draining"))
 			Expect(w.evicted).To(ConsistOf("late"))
+			Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
+		})
+
+		It("M5: should do nothing while the pods are not known", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := scheduled(nm, podOf("a"))
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			w.PodsKnown, w.Pods = false, nil
+			w.after(time.Minute)
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.last.WatchPods).To(BeTrue())
+			Expect(w.last.ReadPods).To(BeFalse())
 		})
 	})
 

@@ -52,6 +52,13 @@ var _ = Describe("HasFailed", func() {
 		Expect(failed).To(BeFalse())
 	})
 
+	It("should say since when the update in place of a machine has failed", func() {
+		d := decide(Node("m"), Phase(machinev1alpha1.MachineInPlaceUpdateFailed, began))
+		at, failed := d.HasFailed()
+		Expect(failed).To(BeTrue())
+		Expect(at).To(BeTemporally("==", began))
+	})
+
 	It("should be since what the record says, also while a hold moves the start of the timer", func() {
 		Expect(FailedSince(Machine("m", Phase(machinev1alpha1.MachineUnknown, now), Preserved("Failed:Preserved", "auto", now), Annotation(prefix+"failed-since", began.Format(time.RFC3339))))).To(BeTemporally("==", began))
 		Expect(FailedSince(Machine("m", Phase(machinev1alpha1.MachineUnknown, now)))).To(BeZero())

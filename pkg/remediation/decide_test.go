@@ -1188,6 +1188,11 @@ var _ = Describe("Decide", func() {
 			Entry("X13: in capital letters", false, "a"+id(1)[1:], "A"+id(1)[1:]),
 			Entry("X13: without one to be believed before", true, "forged", id(2)),
 		)
+		It("X13: says that the node was not back", func() {
+			w.cycle(m)
+			w.after(10 * time.Minute)
+			Expect(w.events).To(ContainElement(ContainSubstring("The node was not back within")))
+		})
 		It("X13: says that the node was never off", func() {
 			w.cycle(m)
 			m.setReady(true, w.now)
