@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -86,6 +87,21 @@ var _ = Describe("The machine that a node shows", func() {
 		Entry("it has not failed yet", unknown, now.Add(-599*time.Second), &Record{Claims: claims("auto")}, kept, down(now.Add(-599*time.Second))),
 		Entry("it is unhealthy, and nobody says since when", unknown, now, nil, Condition("KernelDeadlock", corev1.ConditionTrue, "", "")),
 		Entry("its node does not say whether it is ready", unknown, now, nil, func(n *corev1.Node) { n.Status.Conditions = nil }),
+	)
+
+	DescribeTable("P11: should be asked for what its condition tells, also where the Node asks for nothing, or carries a hold", func(cause, want string, opts ...NodeOption) {
+		told := Condition("Preserved", corev1.ConditionTrue, "Preserved", "Machine preserved until "+stamp(until)+" (cause "+cause+", reason "+WhyBegun(cause).ID+").")
+		node := Node("m", append([]NodeOption{created, told}, opts...)...)
+		machine := Shown(node, now)
+		Expect(ReadRecord(machine).Claims).To(Equal(claims(cause)))
+		Expect(RequestOf(facts.Member{Machine: machine, Node: node}, 336*time.Hour).Value).To(Equal(want))
+	},
+		Entry("an operator asks on the Machine", "now", "now"),
+		Entry("an operator asks on the Machine in case it fails", "when-failed", "when-failed"),
+		Entry("the Node carries a hold", "when-failed", "when-failed", asked("now")),
+		Entry("the Node asks for the same", "now", "now", asked("now")),
+		Entry("the Node asks for something else", "now", "when-failed", asked("when-failed")),
+		Entry("nobody asks", "auto", ""),
 	)
 
 	It("X10: should ask for the power cycle for as long as it is kept", func() {
