@@ -129,6 +129,13 @@ var _ = Describe("M5, M17: filters", func() {
 		Expect(w.message(nm)).To(ContainSubstring("Pods left: shop/p, shop/q."))
 	})
 
+	It("M5: should select by the same name in all pods that have it", func() {
+		nm := maintenance("a", draining(filtersOf(found)))
+		w := scheduled(nm, asking("p", "cpu"), asking("q", "cpu"), asking("r", found, "cpu"), asking("s", found))
+		Expect(w.evicted).To(HaveExactElements("r", "s"))
+		Expect(w.message(nm)).To(And(ContainSubstring("Pods left: shop/r, shop/s."), Not(ContainSubstring("Blocked"))))
+	})
+
 	It("M5, M17: should look at each name once in a round, however many pods have it", func() {
 		names := resourceNames("a", 20)
 		var pods []drain.Pod
