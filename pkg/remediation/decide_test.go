@@ -85,6 +85,7 @@ var _ = Describe("Decide", func() {
 		w.after(time.Minute)
 		Expect(m.phase()).To(Equal("Succeeded"))
 		Expect(w.outcomes).To(Equal([]string{"Succeeded"}))
+		Expect(w.warnings).To(BeEmpty())
 		Expect(w.took).To(Equal(map[string]time.Duration{"PoweringOff": 30 * time.Second, "MakingNodeSafe": 0, "PoweringOn": 0, "Starting": time.Minute}))
 		Expect(tainted(m.node)).To(BeFalse())
 		Expect(m.node.Status.Conditions[1]).To(MatchFields(IgnoreExtras, Fields{"Type": BeEquivalentTo("PowerCycle"), "Status": Equal(corev1.ConditionFalse), "Reason": Equal("Succeeded")}))
@@ -1043,6 +1044,7 @@ var _ = Describe("Decide", func() {
 		w.after(time.Hour)
 		Expect(w.outcomes).To(Equal([]string{"DryRun"}))
 		Expect(w.events).To(ConsistOf(HavePrefix("PowerCycleDryRun: The host would be power-cycled")))
+		Expect(w.warnings).To(BeEmpty())
 		Expect(m.phase()).To(BeEmpty())
 		Expect(DryRun(m.obj)).To(Equal(w.now.Add(-time.Hour)))
 		w.settings.Automatic, w.settings.DryRun = true, false
