@@ -201,6 +201,17 @@ var _ = Describe("P20: places that the zones of a pool share", func() {
 		})
 	})
 
+	It("P15: should not be taken from the last machine that shows a reason", func() {
+		fresh := func(name string, condition corev1.NodeConditionType) facts.Member {
+			m := member(name, failing)
+			m.Node = Node(name, Condition(condition, corev1.ConditionTrue, "", ""))
+			return m
+		}
+		a := zone("a", 2, auto("a1"), auto("a2"), fresh("new1", "KernelDeadlock"), fresh("new2", "ReadonlyFilesystem"))
+		a.PrefersNew = true
+		Expect(kept(a)).To(ConsistOf("a2"), "its place is free once that is written")
+	})
+
 	Describe("that were granted", func() {
 		It("should not be given away again while they are not written", func() {
 			a, b := zone("a", 1, member("a1", failing)), zone("b", 1, well("b1"))

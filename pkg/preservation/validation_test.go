@@ -387,6 +387,18 @@ var _ = Describe("Validation", func() {
 				Entry("M12: a maintenance begins", func(g *Group) { edit(g, NodeAnnotation(maintenance, stamp(now))) }, true),
 			)
 
+			It("V1: should wait no longer for the proof when somebody removes the time", func() {
+				g := back()
+				edit(g, MachineOption(func(m *machinev1alpha1.Machine) {
+					Note(m, func(n *Notes) { n.Claims = nil })
+					m.Annotations[prefix+"cause"] = "validation"
+					delete(m.Annotations, prefix+"expiry-time")
+					m.Status.CurrentStatus.PreserveExpiryTime = nil
+				}))
+				settle(g, now.Add(5*time.Minute))
+				Expect(ReadRecord(machine(g)).Claims).To(ContainElement(Claim{Cause: "validation", Expiry: now.Add(timeout)}))
+			})
+
 			It("V5: should tell that none is wanted any more", func() {
 				g := back()
 				g.Validation = nil

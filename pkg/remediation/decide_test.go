@@ -532,6 +532,21 @@ var _ = Describe("Decide", func() {
 			Entry("X8: more than 30 % not ready", "not ready", true,
 				func() { w.machines[1].setReady(false, w.now); w.machines[2].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 		)
+		It("X8: begins while no more than 30 % are not ready", func() {
+			start(strings.Split("abcdefghij", "")...)
+			for _, other := range w.machines[1:4] {
+				other.setReady(false, w.now)
+			}
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+
+			start(strings.Split("abcdefghij", "")...)
+			for _, other := range w.machines[1:5] {
+				other.setReady(false, w.now)
+			}
+			w.run()
+			waits("Too many nodes of the pool in this zone are not ready.")
+		})
 		Describe("a phase that is not known", func() {
 			foreign := func() { m.edit(func(map[string]string) { builder.Phase("Rebooting", w.now)(m.obj) }) }
 			known := func() { m.edit(func(map[string]string) { builder.Phase("Unknown", w.now)(m.obj) }) }

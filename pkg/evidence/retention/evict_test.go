@@ -21,6 +21,10 @@ var _ = It("should say in the Event how much a control plane may keep, and why",
 	Expect(EvictedNote(stored, 3<<10, true)).To(Equal(note + " It may not keep more, because the seed's budget for evidence is used up."))
 })
 
+var _ = It("should leave names for bundles that are being stored", func() {
+	Expect(MaxStoredNames).To(BeNumerically(">", MaxStored))
+})
+
 var _ = Describe("#Evict", func() {
 	// Each counts 100,000 bytes.
 	stored := func(name, machine, failedSince string, annotations map[string]string) metav1.PartialObjectMetadata {
