@@ -322,6 +322,9 @@ func (p *Page) now(node string) (bool, error) {
 	case err != nil && p.known.Seed == nil && p.Failure.Status == nil:
 		p.say(topicNow, "It has no node (%s). Only the seed knows whether the machine still exists: operators see it with --seed-namespace.", err)
 		return false, nil
+	case err != nil && p.Failure.Spec.Reason == facts.ReasonNeverJoined:
+		p.say(topicNow, "It is gone. It never had a node.")
+		return false, nil
 	case err != nil:
 		p.say(topicNow, "It is gone: %s.", err)
 		return false, nil
@@ -385,24 +388,30 @@ func (p *Page) isAnother(node *corev1.Node, machine *machinev1alpha1.Machine) bo
 	return gone && node != nil && f.Spec.FailedAt.Before(&node.CreationTimestamp)
 }
 
-// keepNext says how the next failed machine is preserved, by the reason for which this one was not.
-var keepNext = map[string]string{
-	preservation.WhyNoPlace.ID:        raiseShare,
-	preservation.WhyShareUsedUp.ID:    raiseShare,
-	preservation.WhyShareLowered.ID:   raiseShare,
-	preservation.WhyFailedAgain.ID:    raiseShare,
-	preservation.WhyNewFailure.ID:     raiseShare,
-	preservation.WhyStorm.ID:          "While too many machines of the shoot fail at the same time, failed machines are preserved only if that was requested. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
-	preservation.WhyNoShare.ID:        "To preserve failed machines of its pool, set autoPreserveFailedMax of the pool in the Shoot's providerConfig. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.",
-	preservation.WhyDenied.ID:         "Its node had annotation " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". To remove it from a node, use 'kubectl preserve release NODE'.",
-	preservation.WhyUpdating.ID:       "No failed machine is preserved while its pool is being updated. Failed machines are preserved again after the update.",
-	preservation.WhyForbidden.ID:      "Operators forbid preserving it: ask them why.",
-	preservation.WhyKeptForTooLong.ID: "No machine is preserved for longer than operators allow. Gather evidence of the next one while it is preserved.",
-	preservation.WhyHoursUsedUp.ID:    "Machines of the shoot were preserved for as many machine-hours in that month as operators allow. Release machines that you do not need any more early, or ask operators for more.",
-	preservation.WhyFailedTooEarly.ID: "It failed before it could be preserved. Tell your operators if this happens again.",
+// advice is a text, and whether a request would preserve a single machine.
+type advice struct {
+	text    string
+	request bool
 }
 
-const raiseShare = "To preserve more failed machines of its pool, raise autoPreserveFailedMax of the pool in the Shoot's providerConfig. To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'."
+// keepNext says how the next failed machine is preserved, by the reason for which this one was not.
+var keepNext = map[string]advice{
+	preservation.WhyNoPlace.ID:        {raiseShare, true},
+	preservation.WhyShareUsedUp.ID:    {raiseShare, true},
+	preservation.WhyShareLowered.ID:   {raiseShare, true},
+	preservation.WhyFailedAgain.ID:    {raiseShare, true},
+	preservation.WhyNewFailure.ID:     {raiseShare, true},
+	preservation.WhyStorm.ID:          {"While too many machines of the shoot fail at the same time, failed machines are preserved only if that was requested.", true},
+	preservation.WhyNoShare.ID:        {"To preserve failed machines of its pool, set autoPreserveFailedMax of the pool in the Shoot's providerConfig.", true},
+	preservation.WhyDenied.ID:         {"Its node had annotation " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". To remove it from a node, use 'kubectl preserve release NODE'.", false},
+	preservation.WhyUpdating.ID:       {"No failed machine is preserved while its pool is being updated. Failed machines are preserved again after the update.", false},
+	preservation.WhyForbidden.ID:      {"Operators forbid preserving it: ask them why.", false},
+	preservation.WhyKeptForTooLong.ID: {"No machine is preserved for longer than operators allow. Gather evidence of the next one while it is preserved.", false},
+	preservation.WhyHoursUsedUp.ID:    {"Machines of the shoot were preserved for as many machine-hours in that month as operators allow. Release machines that you do not need any more early, or ask operators for more.", false},
+	preservation.WhyFailedTooEarly.ID: {"It failed before it could be preserved. Tell your operators if this happens again.", false},
+}
+
+const raiseShare = "To preserve more failed machines of its pool, raise autoPreserveFailedMax of the pool in the Shoot's providerConfig."
 
 // next says what to look at next.
 func (p *Page) next(there bool) {
@@ -428,8 +437,15 @@ func (p *Page) next(there bool) {
 			p.say(topicNext, "Look for what the machines with the same failure have in common: a version, a zone, a workload. 'kubectl preserve history --pool %s --reason %s -o wide' shows them.", word(r.Pool, "POOL"), word(r.Reason, "REASON"))
 		}
 	}
-	if text := keepNext[f.Spec.Decision.Reason]; text != "" && !f.Spec.Decision.Kept {
-		p.say(topicNext, "%s", text)
+	keep, known := keepNext[f.Spec.Decision.Reason]
+	switch {
+	case !known || f.Spec.Decision.Kept:
+	case !keep.request:
+		p.say(topicNext, "%s", keep.text)
+	case f.Spec.Reason == facts.ReasonNeverJoined:
+		p.say(topicNext, "%s A machine that has not joined has no node: only operators can request to preserve it, on its Machine.", keep.text)
+	default:
+		p.say(topicNext, "%s To preserve a single machine when it fails, use 'kubectl preserve when-failed NODE'.", keep.text)
 	}
 }
 

@@ -461,6 +461,8 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	}
 	switch {
 	case a.Failed || later == "":
+	case sameEnd(a.After, then) && then.Target.Drains() && e.snapshot.Seed == nil: // its pool may have a place for it (T2)
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until that time at least, with its node drained.")
 	case sameEnd(a.After, then) && then.Target.Drains():
 		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until the same time, with its node drained.")
 	default:
