@@ -172,7 +172,7 @@ func (p *Page) short() {
 	p.say(topicShort, "It was %s.", decided(&s.Decision))
 	status := p.Failure.Status
 	if status == nil {
-		p.say(topicShort, "What became of it is not known yet.")
+		p.say(topicShort, "The failure is not over yet.")
 		return
 	}
 	if status.PowerCycled {
