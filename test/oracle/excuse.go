@@ -52,9 +52,6 @@ const (
 	Fault Kind = "fault"
 	// ShootAway is a shoot whose API server is away: nothing is done on Nodes (P9), while holds and hosts are looked after.
 	ShootAway Kind = "the shoot is away (P9)"
-	// Rivals are two sidecars that lead at the same time, one of which has been there for longer: one begins a power cycle that the other,
-	// which cannot know yet for how long the shoot's API server has answered, lets wait again (X8). Leases last seconds.
-	Rivals Kind = "two sidecars lead, and one does not know the shoot yet (X8)"
 	// Killed is a sidecar that is not there. A machine that is only worked on, or that MCM 0.61 holds, is held when its deadline comes
 	// near and not before, and lost if nobody is there then (M12).
 	Killed Kind = "the sidecar was killed, and what has not failed is held when its deadline comes near (M12)"

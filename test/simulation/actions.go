@@ -216,7 +216,6 @@ func (a Rival) String() string { return fmt.Sprintf("a second sidecar leads for 
 
 func (a Rival) do(w *World) {
 	w.oracle.disturb(a.For)
-	w.oracle.excuse(rules.Rivals, a.For)
 	w.processes[rivalName].Start()
 	time.AfterFunc(a.For, w.processes[rivalName].Kill)
 }

@@ -150,7 +150,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 				case !fault.Applied:
 					fault.Code = rapid.SampledFrom([]int{0, 409, 429, 500, 504}).Draw(t, "code")
 				default:
-					fault.Late = rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 20 * time.Second, maxLate}).Draw(t, "late")
+					fault.Late = rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 20 * time.Second, time.Minute}).Draw(t, "late")
 				}
 				return FailWrite{process.Draw(t, "process"), fault}
 			}),

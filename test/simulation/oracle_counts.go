@@ -40,9 +40,6 @@ func (c *count) follow(counts, isQuiet, mayBeQuiet, isCalm bool) {
 	if c.shortest.rest(mayBeQuiet) > healthTimeout-5*time.Second || was && !mayBeQuiet && !isCalm {
 		c.shortest.first = time.Time{}
 	}
-	if !was && mayBeQuiet && !isCalm { // the write that says so may be late, and the sidecar counts from when it was due
-		c.shortest.quiet = c.shortest.quiet.Add(-maxLate)
-	}
 	for _, s := range []*span{&c.longest, &c.shortest} {
 		if counts && s.first.IsZero() {
 			s.first = time.Now()

@@ -78,7 +78,7 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))
 	case s.node != nil && metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance):
 		o.blame("X8", "%s is asked to be off, and the node of %s is under maintenance", name, host.Machine)
-	case !s.cycled.off.IsZero() && !o.isSettled(s) && o.since(rules.Rivals) > 0:
+	case !s.cycled.off.IsZero() && !o.isSettled(s):
 		o.blame("X6", "%s is asked to be off again after %s, and its node was not settled", name, time.Since(s.cycled.off))
 	}
 	for other, h := range o.hosts {

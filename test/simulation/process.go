@@ -321,9 +321,6 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// maxLate is by how much a write is late at most.
-const maxLate = time.Minute
-
 // late makes a write after some time. It does not know whether somebody has given up, or was killed, by then.
 func (c connection) late(req *http.Request, after time.Duration) (*http.Response, error) {
 	sent, err := copyOf(req)
