@@ -461,10 +461,12 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	}
 	switch {
 	case a.Failed || later == "":
-	case sameEnd(a.After, then) && then.Target.Drains() && e.snapshot.Seed == nil: // its pool may have a place for it (T2)
-		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until that time at least, with its node drained.")
 	case sameEnd(a.After, then) && then.Target.Drains():
-		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until the same time, with its node drained.")
+		until := "the same time"
+		if e.snapshot.Seed == nil { // its pool may have a place for it (T2)
+			until = "that time at least"
+		}
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be preserved until %s, with its node drained.", until)
 	default:
 		e.say(Change, e.ruleOf(then), "If it failed now, it would be %s.", later)
 	}
