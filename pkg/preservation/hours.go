@@ -25,22 +25,37 @@ func (h *Hours) areSpent(now time.Time) bool {
 
 // Counted returns the time for which people and the share have preserved a machine, also if they did not in between, and until when they do;
 // zero if they did not, or do not. The end of the time is known where nothing preserves the machine any more, or where it is being deleted.
-// What holds the machine before its deadline does not count (H4).
 func Counted(machine *machinev1alpha1.Machine) (kept Span, until time.Time) {
 	kept = ReadNotes(machine).Spent.Kept
-	if deleted := machine.DeletionTimestamp; deleted != nil && (kept.Until.IsZero() || deleted.Time.Before(kept.Until)) {
-		kept.Until = deleted.Time
-	}
-	record := ReadRecord(machine)
-	if record == nil || record.Provisional || machine.DeletionTimestamp != nil {
+	if deleted := machine.DeletionTimestamp; deleted != nil {
+		if kept.Until.IsZero() || deleted.Time.Before(kept.Until) {
+			kept.Until = deleted.Time
+		}
 		return kept, time.Time{}
 	}
-	for _, claim := range record.Claims {
+	return kept, ReadRecord(machine).askedUntil()
+}
+
+// BeginsUntil returns until when people and the share preserve a machine that they do not preserve yet; zero if they do not begin to.
+func (d *Decision) BeginsUntil() time.Time {
+	if !d.Current.askedUntil().IsZero() {
+		return time.Time{}
+	}
+	return d.Target.askedUntil()
+}
+
+// askedUntil returns until when people and the share preserve the machine; zero if they do not. What holds the machine before its deadline
+// does not count (H4).
+func (r *Record) askedUntil() (until time.Time) {
+	if r == nil || r.Provisional {
+		return time.Time{}
+	}
+	for _, claim := range r.Claims {
 		if !claim.ownBound() && !claim.Tentative && claim.Expiry.After(until) {
 			until = claim.Expiry
 		}
 	}
-	return kept, until
+	return until
 }
 
 // cutByHours returns when a claim ends, whose own expiry is given: with the machine-hours of the month, unless it is what an operator has

@@ -29,6 +29,24 @@ var _ = Describe("Machine-hours", func() {
 		asked   = NodeAnnotation(preserve, "now")
 	)
 
+	DescribeTable("P17: when people and the share begin to preserve a machine", func(current, target *Record, begins bool) {
+		until := time.Time{}
+		if begins {
+			until = over
+		}
+		Expect((&Decision{Current: current, Target: target}).BeginsUntil()).To(Equal(until))
+	},
+		Entry("nobody does", nil, nil, false),
+		Entry("a person begins to", nil, &Record{Claims: []Claim{{Cause: "now", Expiry: over}}}, true),
+		Entry("the share begins to, and has held it until now", &Record{Claims: []Claim{{Cause: "auto", Expiry: over}}, Provisional: true}, &Record{Claims: []Claim{{Cause: "auto", Expiry: over}}}, true),
+		Entry("the share is about to hold it", nil, &Record{Claims: []Claim{{Cause: "auto", Expiry: over}}, Provisional: true}, false),
+		Entry("a person begins to, while its node is under maintenance",
+			&Record{Claims: []Claim{{Cause: "maintenance", Expiry: over}}}, &Record{Claims: []Claim{{Cause: "maintenance", Expiry: over}, {Cause: "now", Expiry: over}}}, true),
+		Entry("a maintenance begins to", nil, &Record{Claims: []Claim{{Cause: "maintenance", Expiry: over}}}, false),
+		Entry("they go on", &Record{Claims: []Claim{{Cause: "now", Expiry: now}}}, &Record{Claims: []Claim{{Cause: "now", Expiry: over}}}, false),
+		Entry("they end", &Record{Claims: []Claim{{Cause: "now", Expiry: over}}}, nil, false),
+	)
+
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 		group := func(spentAt time.Time, m facts.Member) Group {

@@ -217,6 +217,28 @@ func (h *Hours) take(deployment string) string {
 	return h.note
 }
 
+// open writes an account that was never written, before the first machine is preserved: an account counts nothing from before it began, and
+// whoever comes after a crash would begin it then.
+func (h *Hours) open(ctx context.Context, deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time) {
+	begins := func(d preservation.Decision) bool { return !d.BeginsUntil().IsZero() }
+	if h == nil || !slices.ContainsFunc(decisions, begins) {
+		return
+	}
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.stored == nil || h.stored.ResourceVersion != "" || h.writing || now.Before(h.failed.Add(accountRetry)) {
+		return
+	}
+	seen := make([]hours.Seen, len(decisions))
+	for i, d := range decisions {
+		if seen[i] = seenOf(d.Machine); begins(d) {
+			seen[i] = hours.Seen{UID: d.Machine.UID, Since: now, Until: d.BeginsUntil()}
+		}
+	}
+	h.account = h.account.Advance(deployment.Name, poolOf(deployment), seen, now)
+	_ = h.write(ctx, now) // save tries again
+}
+
 // save writes the account if that is due, and returns when to look again because of a MachineDeployment; zero for never. Nobody else waits
 // for the write (P12).
 func (h *Hours) save(ctx context.Context, deployment string, now time.Time) time.Time {
@@ -236,15 +258,10 @@ func (h *Hours) save(ctx context.Context, deployment string, now time.Time) time
 		if h.writing {
 			return now.Add(accountRetry)
 		}
-		if err := h.write(ctx); err != nil {
-			logf.FromContext(ctx).V(1).Info("The account of machine-hours could not be written", "reason", err.Error())
-			h.failed, h.urgent = now, true
-			if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-				h.stored = nil // what was counted since it was read is counted again
-			}
+		if err := h.write(ctx, now); err != nil {
 			return now.Add(accountRetry)
 		}
-		h.saved, h.failed = now, time.Time{}
+		h.saved = now
 	}
 	if !slices.Contains(preserved, deployment) {
 		return time.Time{}
@@ -254,7 +271,7 @@ func (h *Hours) save(ctx context.Context, deployment string, now time.Time) time
 }
 
 // write writes the account. The mutex is unlocked meanwhile.
-func (h *Hours) write(ctx context.Context) error {
+func (h *Hours) write(ctx context.Context, now time.Time) error {
 	after := h.stored.DeepCopy()
 	after.Data = map[string]string{hours.Key: h.account.Encode()}
 	isNew := after.ResourceVersion == ""
@@ -262,7 +279,7 @@ func (h *Hours) write(ctx context.Context) error {
 	case isNew:
 		after.Labels = map[string]string{"app.kubernetes.io/managed-by": "machine-preservation-controller"}
 	case after.Data[hours.Key] == h.stored.Data[hours.Key]:
-		h.urgent = false
+		h.urgent, h.failed = false, time.Time{}
 		return nil
 	}
 	h.writing, h.urgent = true, false
@@ -274,8 +291,15 @@ func (h *Hours) write(ctx context.Context) error {
 		return h.Client.Update(ctx, after)
 	})
 	h.mutex.Lock()
-	if h.writing = false; err == nil {
-		h.stored = after
+	h.writing = false
+	if err == nil {
+		h.stored, h.failed = after, time.Time{}
+		return nil
+	}
+	logf.FromContext(ctx).V(1).Info("The account of machine-hours could not be written", "reason", err.Error())
+	h.failed, h.urgent = now, true
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		h.stored = nil // what was counted since it was read is counted again
 	}
 	return err
 }

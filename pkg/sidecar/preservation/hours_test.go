@@ -147,6 +147,29 @@ var _ = Describe("Hours", func() {
 				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 8*3600, 60))
 			})
 
+			It("P17: should count from the first preservation, although it is killed before it has written that", func(ctx SpecContext) {
+				begin(1000)
+				killed, updates := e.Hours.Client, 0
+				e.Hours.Client = interceptor.NewClient(e.seed, interceptor.Funcs{
+					Create: func(ctx context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+						Expect(preserved(ctx)).To(BeEmpty())
+						return killed.Create(ctx, obj, opts...)
+					},
+					Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+						updates++
+						return errors.New("no")
+					},
+				})
+				e.settle(ctx)
+				Expect(preserved(ctx)).To(ConsistOf("m"))
+				pass(ctx, 10*time.Minute)
+				Expect(updates).To(BeZero(), "that it is preserved is written with the first write")
+				e.restart()
+				limit(1000)
+				e.settle(ctx)
+				Expect(account(ctx).Used(e.now())).To(BeNumerically("~", 10*60, 2))
+			})
+
 			It("P17: should count what has ended without being stored until its end, and nothing for what is gone", func(ctx SpecContext) {
 				begin(1000)
 				pass(ctx, 90*time.Minute)

@@ -128,6 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	for i := range decisions {
 		decisions[i].NodeDenied = backlog.denied(&decisions[i], now)
 	}
+	r.Hours.open(ctx, deployment, decisions, now)
 	pool := poolOf(deployment)
 	pending, waits := r.pending(decisions, pool, group.SharedIn != "", now)
 	ended := r.carryOut(ctx, backlog, backlog.begin(pending, busy, now), func() {
