@@ -82,7 +82,7 @@ var _ = Describe("Decide", func() {
 	taken := func(aside string) []MachineOption {
 		return []MachineOption{Annotation(prefix+"request", aside), Annotation(prefix+"expiry-in-status", "machine-m")}
 	}
-	comesBack := now.Add(facts.DefaultTimeouts.Health) // P13
+	comesBack := now.Add(quietTime) // P13
 	twoClaims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
 	unhealthy := func(opts ...MachineOption) facts.Member {
 		return facts.Member{Machine: Machine("m", opts...), Node: Node("m", NotReady)}

@@ -33,13 +33,16 @@ func (s Span) settle(goesOn bool, now time.Time) Span {
 	return s
 }
 
-// comesBack returns when what was used up in a span that has ended comes back: when the machine was healthy for as long as
-// its health timeout. It is zero if it is not healthy.
+// writeTime is how long it takes at the longest until what was decided is written: some calls, of up to ten seconds each.
+const writeTime = 30 * time.Second
+
+// comesBack returns when what was used up in a span that has ended comes back: when the machine was healthy, and nothing claimed it, for as
+// long as its health timeout. The end of the span is when that was decided. It is zero if the machine is not healthy.
 func (d *Decision) comesBack(s Span, g Group) time.Time {
 	if s.Until.IsZero() || !d.recovered() {
 		return time.Time{}
 	}
-	from := s.Until
+	from := s.Until.Add(writeTime)
 	if recovered := d.Machine.Status.CurrentStatus.LastUpdateTime.Time; recovered.After(from) {
 		from = recovered
 	}

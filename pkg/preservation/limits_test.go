@@ -17,6 +17,10 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
+// quietTime is for how long a machine was healthy, and nothing claimed it, when its time counts anew: a health timeout, from when the end of the
+// preservation is certain to be written (P13).
+const quietTime = 10*time.Minute + 30*time.Second
+
 // round decides on the machines of a group and applies all steps to them. It returns the decisions, and whether anything
 // was changed.
 func round(g Group, now time.Time) (decisions []Decision, changed bool) {
@@ -129,10 +133,10 @@ var _ = Describe("Limits", func() {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
 				settled(g, now)
 				d, _ := round(g, now.Add(time.Hour))
-				Expect(d[0].Next).To(Equal(now.Add(time.Hour + facts.DefaultTimeouts.Health)))
-				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health-time.Second))
+				Expect(d[0].Next).To(Equal(now.Add(time.Hour + quietTime)))
+				settled(g, now.Add(time.Hour+quietTime-time.Second))
 				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, stamp(now)+"/"+stamp(now.Add(time.Hour))))
-				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health))
+				settled(g, now.Add(time.Hour+quietTime))
 				Expect(Noted(g.Members[0].Machine)).NotTo(HaveKey(preservedSince))
 
 				failed := now.Add(20 * 24 * time.Hour)
@@ -149,7 +153,7 @@ var _ = Describe("Limits", func() {
 				settled(g, at)
 				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, HavePrefix(stamp(now.Add(-longest)))))
 			},
-				Entry("before that time is over", now.Add(facts.DefaultTimeouts.Health-time.Second), facts.Member{Machine: Machine("m"), Node: Node("m")}),
+				Entry("before that time is over", now.Add(quietTime-time.Second), facts.Member{Machine: Machine("m"), Node: Node("m")}),
 				Entry("of a machine that is not healthy", now.Add(time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", NotReady)}),
 				Entry("of one whose node nobody knows", now.Add(time.Hour), facts.Member{Machine: Machine("m"), NodeUnknown: true}),
 				Entry("of one that has no node", now.Add(time.Hour), facts.Member{Machine: Machine("m")}),
@@ -167,7 +171,7 @@ var _ = Describe("Limits", func() {
 				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now)))
 				_, changed := round(g, now.Add(time.Minute))
 				Expect(changed).To(BeFalse())
-				settled(g, now.Add(facts.DefaultTimeouts.Health))
+				settled(g, now.Add(quietTime))
 				Expect(Noted(g.Members[0].Machine)).NotTo(HaveKey(preservedSince))
 			})
 
@@ -181,7 +185,7 @@ var _ = Describe("Limits", func() {
 					delete(g.Members[0].Node.Annotations, preserve)
 					settled(g, now.Add(24*time.Hour))
 					asked(g.Members[0].Node)
-					d, _ := settled(g, now.Add(24*time.Hour+facts.DefaultTimeouts.Health))
+					d, _ := settled(g, now.Add(24*time.Hour+quietTime))
 					Expect(d.Target).NotTo(BeNil())
 				})
 			}
