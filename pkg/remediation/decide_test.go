@@ -771,12 +771,72 @@ var _ = Describe("Decide", func() {
 			Entry("X8: a rollout", "replaced or updated", func() { w.Rollout = true }, func() { w.Rollout = false }),
 			Entry("X8: a maintenance", "maintenance", func() { m.annotateNode(markKey, "") }, func() { m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) }) }),
 			Entry("X8: an outage", "does not answer", func() { w.setShootAway(true) }, func() { w.ShootAway = false }),
-			Entry("X8: its end", "a short time ago", func() { w.ShootBack = w.now }, func() { w.ShootBack = time.Time{} }),
+			Entry("X8: its end", "a short time ago", func() { w.ShootBack = w.now }, func() { w.now = w.now.Add(healthTimeout) }),
 			Entry("X8: nodes of the group", "of the pool in this zone are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 			Entry("X2, X8: nodes of the shoot", "of the shoot would not be ready", func() { w.Others = &NodeCount{All: 10, Away: 9} }, func() { w.Others = &NodeCount{All: 10} }),
 			Entry("X14: a host that is taken", "parked", func() { m.host.taken = "The server is parked." }, func() { m.host.taken = "" }),
 			Entry("X14: a host that is off", "does not report that it is on", func() { m.host.reported = false }, func() { m.host.reported = true }),
 		)
+		It("X8: waits after an outage also if another controller leads, which does not know of it", func() {
+			w.ShootBack = w.now.Add(-time.Millisecond)
+			w.run()
+			waits("a short time ago")
+			w.ShootBack = time.Time{}
+			w.after(healthTimeout - time.Second)
+			waits("a short time ago")
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.record()).NotTo(HaveKey("notBefore"))
+		})
+		It("X8: does not wait for a time that was noted by a clock that was ahead, or for a request that was withdrawn", func() {
+			w.ShootBack = w.now
+			w.run()
+			w.ShootBack = time.Time{}
+			w.now = w.now.Add(-time.Second)
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+
+			start("a")
+			w.ShootBack = w.now
+			w.run()
+			m.unset(needsKey)
+			w.run()
+			Expect(m.record()).NotTo(HaveKey("notBefore"))
+		})
+		Describe("X6, X8: a cycle that waits again while another controller, which leads as well, asks for its host", func() {
+			BeforeEach(func() {
+				m.setReady(false, w.now)
+				w.engineAway = true
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				w.ShootBack = w.now
+				w.run()
+				waits("a short time ago")
+				owner := Owner{Seed: "seed", Namespace: builder.Namespace, Machine: "a", UID: m.obj.UID, Time: w.now, On: "1"}
+				m.host.requested, m.host.owner, m.host.cycles = true, &owner, []Cycle{{Machine: m.obj.UID, Began: w.now}}
+				w.run()
+				Expect(m.host.requested).To(BeFalse())
+			})
+			It("counts, and its node has time to start", func() {
+				w.after(10*time.Minute - time.Second)
+				Expect(m.phase()).To(Equal("Waiting"))
+				Expect(claim()).To(BeTemporally(">", w.now))
+				w.after(time.Second)
+				Expect(w.warnings).To(Equal([]string{"PowerCycleOutOfAttempts"}))
+				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+				Expect(w.steps).NotTo(ContainElement("power off"))
+			})
+			It("does not count any more when the node has run since", func() {
+				w.engineAway = false
+				m.setReady(true, w.now)
+				w.after(10 * time.Minute)
+				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+				m.setReady(false, w.now)
+				m.annotate(needsKey, "")
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			})
+		})
 		It("X8: does not take for unused what somebody has powered on", func() {
 			w.run()
 			m.host.requested, w.Rollout = false, true

@@ -76,16 +76,20 @@ func (d *decision) settledAt() (time.Time, bool) {
 // hasRun says that the node was there for as long as a settled one has been ready, before it was unhealthy: what its host went
 // through for another machine does not count for this one then (X20).
 func (d *decision) hasRun() bool {
+	return d.Node != nil && !d.ranUntil().Before(d.Node.CreationTimestamp.Add(settledTime))
+}
+
+// ranUntil returns until when the node was ready last, which is now if it is; zero if that is not known.
+func (d *decision) ranUntil() time.Time {
 	if d.Node == nil {
-		return false
+		return time.Time{}
 	}
-	until := d.now
 	if ready := v1alpha1.ConditionOf(d.Node, corev1.NodeReady); ready == nil {
-		return false
-	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(until) {
-		until = ready.LastTransitionTime.Time
+		return time.Time{}
+	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(d.now) {
+		return ready.LastTransitionTime.Time
 	}
-	return !until.Before(d.Node.CreationTimestamp.Add(settledTime))
+	return d.now
 }
 
 // isClean says that nothing of ours is on the node.

@@ -42,7 +42,7 @@ func (d *decision) obstacle() string {
 		return "The request is still on the Node."
 	case g.ShootAway, d.NodeUnknown:
 		return "The API server of the shoot does not answer."
-	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
+	case d.waitsForShoot():
 		return "The API server of the shoot did not answer until a short time ago."
 	case d.to.record.Automatic && d.isStormy():
 		return "Too many machines of the shoot fail at the same time: no machine is power-cycled automatically until fewer fail."
@@ -56,6 +56,25 @@ func (d *decision) obstacle() string {
 		return "The node still has time to start after the last power cycle."
 	}
 	return ""
+}
+
+// waitsForShoot says that the shoot's API server has not answered for long enough, also according to who has led before (X8). What is noted is
+// not believed if it is farther in the future than it can be.
+func (d *decision) waitsForShoot() bool {
+	until := d.to.record.NotBefore
+	if until.After(d.now.Add(d.healthTimeout())) {
+		until = time.Time{}
+	}
+	if back := d.group.ShootBack; !back.IsZero() {
+		if own := back.UTC().Add(d.healthTimeout() + time.Second - 1).Truncate(time.Second); own.After(until) {
+			until = own
+		}
+	}
+	if !d.waitsUntil(until) {
+		until = time.Time{}
+	}
+	d.to.record.NotBefore = until
+	return !until.IsZero()
 }
 
 // startedAt returns when the host may have been switched on last, by whomever; zero if that is not known (X17). Clocks differ a

@@ -23,6 +23,9 @@ type record struct {
 	// waits for.
 	Requested time.Time `json:"requested,omitzero"`
 	Wait      string    `json:"wait,omitempty"`
+	// NotBefore is until when it waits because the shoot's API server did not answer: also if somebody else leads by then, who cannot
+	// know since when it answers (X8).
+	NotBefore time.Time `json:"notBefore,omitzero"`
 	// Automatic says that the request is ours, and nobody else's (X9, X21).
 	Automatic bool `json:"automatic,omitempty"`
 	// AwaitsGrant says that it waits for nothing but a grant: the extension reads it (X8).

@@ -158,7 +158,7 @@ func (d *decision) wait(reason string) {
 // withdraw ends the wait of a request that is gone. The attempts stay counted.
 func (d *decision) withdraw() {
 	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Healthy = "", time.Time{}, time.Time{}, nil
-	d.to.record.Wait, d.to.record.AwaitsGrant = "", false
+	d.to.record.Wait, d.to.record.AwaitsGrant, d.to.record.NotBefore = "", false, time.Time{}
 	if !d.to.record.Ended.IsZero() {
 		d.to.phase = v1alpha1.PowerCycleCancelled
 	}
