@@ -94,9 +94,11 @@ type Facts struct {
 	// Node is nil if there is none.
 	Node    *corev1.Node
 	Machine Machine
-	// Maintenances are those of the node, and Namespaces from where they are taken.
-	Maintenances []*v1alpha1.NodeMaintenance
-	Namespaces   Namespaces
+	// Maintenances are those of the node, and Namespaces from where they are taken. MaintenancesLive says that the former are what the API
+	// server has, and not what a cache has that may be behind.
+	Maintenances     []*v1alpha1.NodeMaintenance
+	MaintenancesLive bool
+	Namespaces       Namespaces
 	// Pods are those on the node, if PodsKnown. PodsLive says that they are what the API server has.
 	Pods                []drain.Pod
 	PodsKnown, PodsLive bool
@@ -148,6 +150,8 @@ type Outcome struct {
 	PutBack bool
 	// Events are to be told after the writes.
 	Events []Event
+	// ReadMaintenances says that the Maintenances are to be read from the API server before anything else is decided.
+	ReadMaintenances bool
 	// WatchPods says that the pods of the node must be known, ReadPods that they are to be read from the API server.
 	WatchPods, ReadPods bool
 	// Actions are to be carried out on pods, if there was nothing to write.
@@ -206,7 +210,7 @@ func (d *decision) decide() {
 		d.proceed(current, ending, planned)
 	}
 	// What cannot be written of these must not keep the node's maintenance waiting.
-	if len(d.Writes) == 0 {
+	if len(d.Writes) == 0 && !d.ReadMaintenances {
 		for _, nm := range others {
 			d.settle(nm)
 		}
@@ -324,7 +328,7 @@ func (d *decision) prepare(nm *v1alpha1.NodeMaintenance) bool {
 func wantsCordon(nm *v1alpha1.NodeMaintenance) bool { return ptr.Deref(nm.Spec.Cordon, true) }
 
 // mark makes the node what it is to be for the maintenance that is under way, nil for none, and for those that are planned.
-// It returns whether there was something to write.
+// It returns whether there was something to write, or to be read before.
 func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) bool {
 	conditions := map[corev1.NodeConditionType]string{}
 	if len(planned) > 0 {
@@ -443,6 +447,11 @@ func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
 	writes := nodeWrites(d.Node, spec, status)
+	// The node is read live. Maintenances from a cache that is behind must not take back from it what was done since (M3, D13, M16).
+	if !d.MaintenancesLive && slices.ContainsFunc(writes, func(w intent.Write) bool { return stageOf(w.After.(*corev1.Node)) < stageOf(d.Node) }) {
+		d.ReadMaintenances = true
+		return true
+	}
 	d.Writes = append(d.Writes, writes...)
 	return len(writes) > 0
 }

@@ -113,7 +113,7 @@ func (w *world) collect() {
 	})
 }
 
-// step decides once and writes, and returns whether there was something to write.
+// step decides once and writes, and returns whether there was something to write, or to be read before.
 func (w *world) step() bool {
 	before := w.Facts
 	w.last = Decide(w.Facts, w.now)
@@ -149,7 +149,8 @@ func (w *world) step() bool {
 	}
 	w.collect()
 	w.EndingSince = w.last.EndingSince
-	return len(w.last.Writes) > 0
+	w.MaintenancesLive = w.MaintenancesLive || w.last.ReadMaintenances
+	return len(w.last.Writes) > 0 || w.last.ReadMaintenances
 }
 
 // run goes on until there is nothing to do but to wait.
@@ -167,7 +168,7 @@ func (w *world) run() {
 		for _, action := range w.last.Actions {
 			w.evicted = append(w.evicted, action.Pod.Name)
 		}
-		w.PodsLive = false
+		w.MaintenancesLive, w.PodsLive = false, false
 		return
 	}
 	Fail("it never ends")
@@ -358,6 +359,28 @@ var _ = Describe("Decide", func() {
 		w.delete(nm)
 		w.run()
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+	})
+
+	It("M3, D13, M16: should take nothing back from a node because of maintenances that a cache has not followed", func() {
+		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}))
+		w := scheduled(nm, podOf("w", func(p *drain.Pod) { p.Labels = map[string]string{"wait": ""} }), podOf("g"))
+		w.DrainConditions = true
+		phases := []string{"Pending", "Scheduled", "WaitForPodCompletion", "Draining", "Ready"}
+		for i, phase := range phases[2:] {
+			Expect(w.phase(nm)).To(Equal(phase))
+			live, node := w.get(nm).DeepCopy(), w.Node.DeepCopy()
+			for _, before := range phases[:i+2] {
+				SetPhase(&w.get(nm).Status, before, "", 0, w.now)
+				outcome := Decide(w.Facts, w.now)
+				Expect(outcome.Writes).NotTo(ContainElement(HaveField("Before", BeAssignableToTypeOf(node))), before)
+				Expect(outcome.ReadMaintenances).To(Equal(before != "Scheduled" || phase != "WaitForPodCompletion"), "the node shows no difference of these")
+			}
+			w.Maintenances = []*v1alpha1.NodeMaintenance{live}
+			w.run()
+			Expect(w.Node).To(Equal(node))
+			w.Pods = w.Pods[min(1, len(w.Pods)):]
+			w.run()
+		}
 	})
 
 	It("M16: should tell of no drain where there is none", func() {

@@ -184,6 +184,20 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	}
 }
 
+// stageOf returns how far the maintenance of a node is, as the node shows it. It only grows until the node is given back, or a maintenance is
+// set back.
+func stageOf(node *corev1.Node) int {
+	switch {
+	case isHandedOver(node):
+		return 3
+	case drain.WriterMaintenance.HasWritten(node):
+		return 2
+	case facts.IsMaintained(node) || isRecorded(node):
+		return 1
+	}
+	return 0
+}
+
 // isHandedOver says that a requestor has had a node: its conditions are those of before.
 func isHandedOver(node *corev1.Node) bool {
 	return facts.IsMaintained(node) && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {

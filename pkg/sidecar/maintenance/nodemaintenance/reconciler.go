@@ -54,7 +54,7 @@ type Reconciler struct {
 	Shoot maintenance.Client
 	// Config returns the configuration that counts, nil if there is none or nobody knows.
 	Config func(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error)
-	// Nodes reads nodes from a cache, and Live from the API server.
+	// Nodes reads nodes from a cache. Live reads them, and NodeMaintenances, from the API server.
 	Nodes, Live client.Reader
 	Pods        drainer.Pods
 	// ReadPods reads the pods of a node from the API server.
@@ -195,6 +195,10 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		}
 		// What else cannot be written is tried again later. It is not what the rest depends on.
 		switch {
+		case outcome.ReadMaintenances:
+			if failed := r.readLive(ctx, facts); failed != nil {
+				return outcome, errors.Join(underWayError{failed}, err)
+			}
 		case outcome.WatchPods && !facts.PodsKnown:
 			if facts.Pods, facts.PodsKnown = r.Pods.Of(node); !facts.PodsKnown {
 				return outcome, err // it is called when they are
@@ -259,6 +263,24 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 		return run.Gone(nm) || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
 	})
 	return run.Changed(), errors.Join(errs...)
+}
+
+// readLive reads the maintenances of a node from the API server. One that is gone is none any more.
+func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
+	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
+	defer cancel()
+	var live []*v1alpha1.NodeMaintenance
+	for _, cached := range facts.Maintenances {
+		nm := &v1alpha1.NodeMaintenance{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), nm); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to read a NodeMaintenance: %w", brief.CutError(err))
+		}
+		if nm.UID == cached.UID {
+			live = append(live, nm)
+		}
+	}
+	facts.Maintenances, facts.MaintenancesLive = live, true
+	return nil
 }
 
 // act carries actions out, and puts off the next ones.

@@ -38,6 +38,8 @@ import (
 type shoot struct {
 	client.WithWatch
 	unknown bool
+	// behind is what the cache has instead of what there is; nil for that.
+	behind *v1alpha1.NodeMaintenanceList
 
 	pods    []drain.Pod
 	watched map[string]bool
@@ -50,6 +52,14 @@ type shoot struct {
 }
 
 func (s *shoot) Known() bool { return !s.unknown }
+
+func (s *shoot) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if maintenances, ok := list.(*v1alpha1.NodeMaintenanceList); ok && s.behind != nil {
+		s.behind.DeepCopyInto(maintenances)
+		return nil
+	}
+	return s.WithWatch.List(ctx, list, opts...)
+}
 
 func (s *shoot) Of(node string) ([]drain.Pod, bool) {
 	s.watched[node] = true
@@ -545,6 +555,48 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.phase(ctx)).To(Equal("Draining"))
 		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" It is not known whether pods are left, because they cannot be listed. "))
 		Expect(e.shoot.watched).To(HaveKey("n"))
+	})
+
+	It("M3, D13: should take nothing back from a node because of a cache that is behind", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = nil }))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		e.run(ctx)
+		behind := &v1alpha1.NodeMaintenanceList{}
+		Expect(e.shoot.List(ctx, behind)).To(Succeed())
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		node := e.node(ctx)
+
+		By("asking the API server, which does not answer")
+		e.shoot.behind = behind
+		e.Live = interceptor.NewClient(e.shoot.WithWatch, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				if _, isNode := object.(*corev1.Node); !isNode {
+					return errors.New("no")
+				}
+				return c.Get(ctx, key, object, opts...)
+			},
+		})
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("failed to read a NodeMaintenance: no")))
+		Expect(e.node(ctx)).To(Equal(node))
+
+		By("asking it again")
+		e.Live = e.shoot
+		e.run(ctx)
+		Expect(e.node(ctx)).To(Equal(node))
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+
+		By("asking it when another one has the name")
+		nm := e.get(ctx, "a")
+		nm.Finalizers = nil
+		Expect(e.shoot.Update(ctx, nm)).To(Succeed())
+		Expect(e.shoot.Delete(ctx, nm)).To(Succeed())
+		Expect(e.shoot.Create(ctx, maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.UID = "another" }))).To(Succeed())
+		e.run(ctx)
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
+		Expect(e.get(ctx, "a").Status.Conditions).To(BeEmpty())
 	})
 
 	It("M3: should refuse to write on what has changed since it was read", func(ctx SpecContext) {
