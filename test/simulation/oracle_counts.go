@@ -101,11 +101,12 @@ func requestedOf(machine *machinev1alpha1.Machine, node *corev1.Node) (value str
 func (o *oracle) checkWork(name string, s *subject, was rules.Machine) {
 	_, maintained := was.Claims[v1alpha1.CauseMaintenance]
 	_, cycled := was.Claims[v1alpha1.CauseRemediation]
+	ended := !s.editedAt.IsZero() && !was.Expiry.After(time.Now()) // by an operator, who is obeyed to the second (P6)
 	switch {
 	case s.record.Kept || !was.Kept || s.machine.DeletionTimestamp != nil || o.since(rules.Fault) <= calm || s.since(rules.Withdrawn) < recently || o.since(rules.Forbidden, rules.Hibernated) < recently:
 	case maintained && o.isMaintained(name, s):
 		o.blame("M12", "%s is let go of, and its node is under maintenance", name)
-	case cycled && s.record.IsCycled() && !o.isOverruled():
+	case cycled && s.record.IsCycled() && !o.isOverruled() && !ended:
 		o.blame("X10", "%s is let go of, and its host is being power-cycled", name)
 	}
 }
