@@ -168,23 +168,24 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	if d.nodeGoes && !d.ConsumeRequest && !restores {
 		return []intent.Write{tell}
 	}
-	return []intent.Write{
-		{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
-			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
-			// all nodes in the end (P3). One that was never preserved has no condition.
-			if !d.nodeGoes && !d.mcmProtects && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
-				unprotect(node)
-			}
-			if !d.nodeGoes {
-				taint(node, false, now)
-			}
-			restoreOnNode(d.Machine, node)
-			if d.ConsumeRequest || d.forgedFailed() {
-				consume(node.Annotations)
-			}
-		})},
-		tell,
+	rest := func(node *corev1.Node) {
+		// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
+		// all nodes in the end (P3). One that was never preserved has no condition.
+		if !d.nodeGoes && !d.mcmProtects && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
+			unprotect(node)
+		}
+		restoreOnNode(d.Machine, node)
+		if d.ConsumeRequest || d.forgedFailed() {
+			consume(node.Annotations)
+		}
 	}
+	if isTainted(d.Node) && !d.nodeGoes {
+		return []intent.Write{{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) { rest(node); taint(node, false, now) })}, tell}
+	}
+	// The API server takes the annotations of a Node with its status: the kubelet writes them in that way, too.
+	tell.Lock = tell.Lock || lock
+	tell.Edit = intent.Edit(func(node *corev1.Node) { rest(node); setReleased(node, now) })
+	return []intent.Write{tell}
 }
 
 // unconsumed returns the request on the Node that is used up and cannot be deleted there, empty for none.

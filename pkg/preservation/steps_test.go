@@ -245,7 +245,7 @@ var _ = Describe("Steps", func() {
 					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
 					carryOut(holder, &m, now)
 					Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
-					Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node", "node/status", "machine"}))
+					Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node/status", "machine"}))
 				})
 
 				It("should leave its node tainted for machine-controller-manager to take away, and tell that it is released", func() {
@@ -992,7 +992,7 @@ var _ = Describe("Steps", func() {
 		It("T3: should end the hold in the order that does not make machine-controller-manager begin anew", func() {
 			m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
-			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node", "node/status", "machine", "machine/status"}))
+			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node/status", "machine", "machine/status"}))
 		})
 	})
 })

@@ -76,6 +76,8 @@ type resource struct {
 	dropsStatus bool
 	// whole says that there is no subresource for the status: it is written with the rest.
 	whole bool
+	// annotated says that annotations are written with the status.
+	annotated bool
 }
 
 var resources = map[string]resource{
@@ -86,7 +88,7 @@ var resources = map[string]resource{
 	"machineclasses":         {GroupVersionKind: machineGroup.WithKind("MachineClass")},
 	"configmaps":             {GroupVersionKind: coreGroup.WithKind("ConfigMap")},
 	"secrets":                {GroupVersionKind: coreGroup.WithKind("Secret")},
-	"nodes":                  {GroupVersionKind: coreGroup.WithKind("Node")},
+	"nodes":                  {GroupVersionKind: coreGroup.WithKind("Node"), annotated: true},
 	"pods":                   {GroupVersionKind: coreGroup.WithKind("Pod")},
 	"persistentvolumes":      {GroupVersionKind: coreGroup.WithKind("PersistentVolume")},
 	"persistentvolumeclaims": {GroupVersionKind: coreGroup.WithKind("PersistentVolumeClaim")},
@@ -203,6 +205,9 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 		after.Object = maps.Clone(before.Object)
 		after.Object["metadata"] = runtime.DeepCopyJSONValue(before.Object["metadata"])
 		after.Object["status"] = edited.Object["status"]
+		if resources[k.resource].annotated {
+			after.SetAnnotations(edited.GetAnnotations())
+		}
 	} else {
 		after.Object = maps.Clone(edited.Object)
 		if !resources[k.resource].whole {

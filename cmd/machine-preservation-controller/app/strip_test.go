@@ -20,6 +20,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -247,7 +248,8 @@ var _ = Describe("Strip", func() {
 			object.SetManagedFields(nil) // the fake has its own
 		}
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).Build()
+			WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
+			WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: builder.PatchStatus}).Build()
 
 		read := func() (*machinev1alpha1.Machine, *corev1.Node) {
 			m, n := &machinev1alpha1.Machine{}, &corev1.Node{}

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // api stands between a Reconciler and the objects, and can fail.
@@ -109,7 +111,7 @@ func (a *api) intercept(cluster string, c client.WithWatch) client.WithWatch {
 			return a.onWrite(ctx, obj, "", func() error { return c.Patch(ctx, obj, patch, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			return a.onWrite(ctx, obj, subresource, func() error { return c.SubResource(subresource).Patch(ctx, obj, patch, opts...) })
+			return a.onWrite(ctx, obj, subresource, func() error { return builder.PatchStatus(ctx, c, subresource, obj, patch, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			if _, isLease := obj.(*coordinationv1.Lease); !isLease {

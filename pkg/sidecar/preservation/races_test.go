@@ -158,7 +158,7 @@ var _ = Describe("Races", func() {
 				e := withMachine(holder, Machine("m"), Node("m", with("now")))
 				e.settle(ctx)
 				e.pass(72 * time.Hour)
-				e.meanwhile("Node/m", func() { e.editNode(ctx, "m", with("false")) })
+				e.meanwhile("Node/m/status", func() { e.editNode(ctx, "m", with("false")) })
 				e.persist(ctx)
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "false"))
 			})
