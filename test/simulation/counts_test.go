@@ -48,6 +48,10 @@ func TestKnownTimes(t *testing.T) {
 			{20 * time.Minute, Insist{Ask{0, true, "now", 0}, time.Hour + time.Minute, 3}},
 			{3*time.Hour + 24*time.Minute, Insist{Ask{0, true, "now", 0}, 5 * time.Minute, 2}},
 		}}, seen{kept: 3, "terminated": 0}},
+		"P13: the end of what was asked for is written late": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Longest: 3 * time.Hour, Events: []Event{
+			{20*time.Minute + 37*time.Second, Ask{0, true, "now", 30 * time.Minute}},
+			{45 * time.Minute, FailWrite{sidecarName, WriteFault{Late: 5 * time.Second}}},
+		}}, seen{kept: 1, "terminated": 0}},
 		"P13: what was asked for ends during a maintenance": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Longest: 3 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, "now", 0}},
 			{150 * time.Minute, Maintain{Machine: 0, For: 2 * time.Hour, Off: 2 * time.Hour, Exempt: true}},

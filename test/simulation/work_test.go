@@ -36,6 +36,18 @@ func TestKnownWork(t *testing.T) {
 			{20 * time.Minute, PowerCycle{Machine: 0}},
 			{25 * time.Minute, Delete{0}},
 		}}, seen{"host is asked to be off": 1, "host is off": 0, "terminated": 1}},
+		"D13: a node begins to be drained as the shoot comes back": {History{Replicas: 2, Share: 1, Timeout: time.Hour, ShowsDrains: true, Events: []Event{
+			{20 * time.Minute, Maintain{Machine: 1, For: 8 * time.Minute}},
+			{20*time.Minute + 50*time.Second, ShootOutage{31 * time.Minute}},
+			{21*time.Minute + 40*time.Second, Break{1, Dead}},
+		}}, seen{"maintenance WaitForPodCompletion > Draining": 1}},
+		// As if the machine was gone: an operator is obeyed.
+		"P6: an operator ends what a power cycle preserves": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Stubborn{0, 8 * time.Minute}},
+			{time.Hour, PowerCycle{Machine: 0}},
+			{time.Hour + 31*time.Second, Edit{0, 7 * time.Minute}},
+		}}, seen{"host is asked to be off": 1, "terminated": 1}},
 		"X8: two are asked for, and the sidecar is killed": {History{Replicas: 4, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, PowerCycle{Machine: 0}},
 			{20 * time.Minute, PowerCycle{Machine: 1, OnNode: true}},
