@@ -50,7 +50,7 @@ func TestKnownTimes(t *testing.T) {
 		}}, seen{kept: 3, "terminated": 0}},
 		"P13: the end of what was asked for is written late": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Longest: 3 * time.Hour, Events: []Event{
 			{20*time.Minute + 37*time.Second, Ask{0, true, "now", 30 * time.Minute}},
-			{45 * time.Minute, FailWrite{sidecarName, WriteFault{Late: 5 * time.Second}}},
+			{45 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 1, Late: 9 * time.Second}}},
 		}}, seen{kept: 1, "terminated": 0}},
 		"P13: what was asked for ends during a maintenance": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Longest: 3 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, "now", 0}},

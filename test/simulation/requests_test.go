@@ -96,9 +96,9 @@ func TestKnownRequests(t *testing.T) {
 			{50 * time.Minute, Ask{1, true, "now", 0}},
 			{6 * time.Hour, Break{2, Dead}},
 		}}, seen{kept: 1, asked: 1, let: 1, ended: 1, "machine-hours used up": 1}},
-		"P18: the sidecar is killed before it has counted": {History{Replicas: 2, Share: 0, Timeout: 8 * time.Hour, Hours: 3, Events: []Event{
-			{19 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 1, Applied: true, Kill: true, Downtime: 20 * time.Minute}}},
-			{20 * time.Minute, Ask{0, true, "now", 0}},
+		"P18: the sidecar is killed before it has counted": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Hours: 3, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{30*time.Minute + 30*time.Second, FailWrite{sidecarName, WriteFault{Applied: true, Kill: true, Downtime: 20 * time.Minute}}},
 		}}, seen{"machine-hours used up": 1}},
 		"P18: a restart while the machine-hours are counted": {History{Replicas: 2, Share: 0, Timeout: 8 * time.Hour, Hours: 3, Events: []Event{
 			{20 * time.Minute, Ask{0, true, "now", 0}},

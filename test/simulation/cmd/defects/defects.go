@@ -15,6 +15,7 @@ type defect struct {
 const domain = "pkg/preservation/"
 
 var defects = []defect{
+	{"D13: what a cache has of a maintenance is believed", "pkg/maintenance/decide.go", "if !d.MaintenancesLive && slices", "if d.MaintenancesLive && slices"},
 	{"D13: what kubectl has written is taken over", "pkg/drain/conditions.go", "c != nil && !isOurs(*c) {", "c == nil && w == \"\" {"},
 	{"D13: what is shown of a drain stays", "pkg/drain/conditions.go", "return w.wrote(c) && (", "return w == \"\" && ("},
 	{"D13: a drain is shown again each time somebody clears that", "pkg/drain/conditions.go", "	case is != was:\n", "	default:\n"},
@@ -43,6 +44,7 @@ var defects = []defect{
 	{"P16: a storm lasts for ever", "pkg/facts/storm.go", "func (s Storm) IsOn() bool { return s.Failing > s.Limit }", "func (s Storm) IsOn() bool { return s.Failing > 0 && s.Limit > 0 }"},
 	{"P20: grants of places are not counted", "pkg/sidecar/preservation/places.go", "g.Granted = granted.drop(*g, r.Clock.Now())", "granted.drop(*g, r.Clock.Now())"},
 	{"P20: a zone gives places away whatever the others have", domain + "share.go", "		all[i].granted = g.Granted.Has(uid)\n", "		all[i].granted, all[i].apart = false, all[i].elsewhere\n		reserved = 0\n		if all[i].elsewhere {\n			all[i].Target, all[i].Current, all[i].claims = nil, nil, false\n		}\n"},
+	{"P17: the account begins after the first preservation", "pkg/sidecar/preservation/hours.go", "h.stored.ResourceVersion != \"\" || h.writing", "h.stored.ResourceVersion == \"\" || h.writing"},
 	{"P17: a time is counted twice", "pkg/hours/account.go", "m.Counted = m.Counted.Add(more)", "m.Counted = m.Counted.Add(more / 2)"},
 	{"P18: machines are kept on when the machine-hours are used up", domain + "hours.go", "if !g.Hours.areSpent(now) || expiry", "if g.Hours != nil || expiry"},
 	{"R2: what is on the node does not count", domain + "request.go", "; ok || templated {", "; ok && templated {"},
@@ -61,6 +63,7 @@ var defects = []defect{
 	{"T9: a lower share lets go of nobody", domain + "distribute.go", "if p.used > share && (", "if p.used > share && false && ("},
 	{"T9: the youngest go first", domain + "distribute.go", "cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time)", "cmp.Or(b.Machine.CreationTimestamp.Compare(a.Machine.CreationTimestamp.Time)"},
 	{"T9: who asked goes as well", domain + "distribute.go", "			if !d.asked {\n", "			if d.Target != nil {\n"},
+	{"X6: nobody else knows until when a cycle waits", "pkg/remediation/obstacles.go", "	d.to.record.NotBefore = until\n", "	d.to.record.NotBefore = time.Time{}\n"},
 	{"X21: a storm has hosts power-cycled", "pkg/remediation/obstacles.go", "if !d.group.Storm.IsOn() {", "if d.group.Settings != nil {"},
 	{"V1: nobody waits for a proof", domain + "group.go", "err == nil && settings != nil {", "err == nil && settings != nil && g.Timeout < 0 {"},
 	{"V3: what was reported before the machine came back is a proof", domain + "validation.go", "(!earlier(c.LastHeartbeatTime.Time, now).Before(since) ||", "(c.Type != \"\" ||"},
