@@ -167,7 +167,11 @@ func (a Account) Advance(deployment, pool string, seen []Seen, now time.Time) Ac
 		case !known:
 			m.Counted = latest(seconds(s.Since), a.Began, a.begin())
 		case m.Expires.IsZero() && m.Counted.Before(now): // it is preserved anew
-			m.Counted = now
+			if since := seconds(s.Since); since.After(m.Counted) {
+				m.Counted = since
+			} else {
+				m.Counted = now
+			}
 		}
 		if until := seconds(s.Until); !s.Until.IsZero() || s.Ended.IsZero() {
 			m.Expires = until

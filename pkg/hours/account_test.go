@@ -71,6 +71,12 @@ var _ = Describe("Account", func() {
 		Expect(used(a, 70)).To(Equal(10 * time.Minute))
 	})
 
+	It("P17: should count from when a machine was preserved that was expected to be so before, and was not", func() {
+		a := New(start).Advance("d", "p", []Seen{kept("a", 0, 100)}, at(0)).Advance("d", "p", []Seen{{UID: "a"}}, at(1))
+		a = a.Advance("d", "p", []Seen{kept("a", 30, 1000)}, at(60))
+		Expect(used(a, 60)).To(Equal(30 * time.Minute))
+	})
+
 	It("P17: should count until the claims of people and the share expire, also where something else preserves the machine on", func() {
 		seen := []Seen{kept("a", 0, 20)}
 		a := New(start).Advance("d", "p", seen, at(10)).Advance("d", "p", seen, at(30))

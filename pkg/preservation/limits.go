@@ -34,7 +34,7 @@ func (s Span) settle(goesOn bool, now time.Time) Span {
 }
 
 // writeTime is how long it takes at the longest until what was decided is written: some calls, of up to ten seconds each.
-const writeTime = 30 * time.Second
+const writeTime = time.Minute
 
 // comesBack returns when what was used up in a span that has ended comes back: when the machine was healthy, and nothing claimed it, for as
 // long as its health timeout. The end of the span is when that was decided. It is zero if the machine is not healthy.

@@ -19,7 +19,7 @@ import (
 
 // quietTime is for how long a machine was healthy, and nothing claimed it, when its time counts anew: a health timeout, from when the end of the
 // preservation is certain to be written (P13).
-const quietTime = 10*time.Minute + 30*time.Second
+const quietTime = 11 * time.Minute
 
 // round decides on the machines of a group and applies all steps to them. It returns the decisions, and whether anything
 // was changed.

@@ -179,8 +179,14 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 			consume(node.Annotations)
 		}
 	}
-	if isTainted(d.Node) && !d.nodeGoes {
-		return []intent.Write{{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) { rest(node); taint(node, false, now) })}, tell}
+	untaints := isTainted(d.Node) && !d.nodeGoes
+	if untaints || d.NodeDenied { // what is denied may be the status alone
+		return []intent.Write{{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
+			rest(node)
+			if untaints {
+				taint(node, false, now)
+			}
+		})}, tell}
 	}
 	// The API server takes the annotations of a Node with its status: the kubelet writes them in that way, too.
 	tell.Lock = tell.Lock || lock

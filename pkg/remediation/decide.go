@@ -146,6 +146,7 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 
 // rest decides on a machine that no cycle is under way for.
 func (d *decision) rest() {
+	d.countUndone()
 	if !d.is.record.Ended.IsZero() {
 		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
 			d.clean = true
@@ -176,8 +177,8 @@ func (d *decision) rest() {
 		d.withdraw()
 	case !d.to.needs:
 		d.to.record.Requested, d.to.record.Healthy = time.Time{}, nil
-	case exhausted && d.now.Before(d.again()): // remembered (X4)
-		d.wake(d.again())
+	case exhausted && d.now.Before(d.to.record.Again): // remembered (X4)
+		d.wake(d.to.record.Again)
 	case exhausted: // X6
 		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The request for a power cycle was removed, because the host has been power-cycled %s and its node has not recovered for good.", brief.Count(d.attempts(), "time")))
 		d.to.needs, d.taken, d.to.record.Requested, d.to.record.Healthy = false, true, time.Time{}, nil
@@ -194,35 +195,29 @@ func (d *decision) rest() {
 // attempts returns how many cycles count until the node is settled: also those that the host has had for another machine, unless the
 // node of this one has run since (X6, X20).
 func (d *decision) attempts() int {
-	if d.Host == nil || d.NodeUnknown {
+	if d.Host == nil || d.NodeUnknown || d.hasRun() {
 		return d.to.attempt
 	}
-	attempts := d.to.attempt + len(d.undoneCycles())
-	if !d.hasRun() {
-		attempts += len(d.hostCycles(func(c Cycle) bool { return c.Machine != d.Machine.UID }))
+	return d.to.attempt + len(d.hostCycles(func(c Cycle) bool { return c.Machine != d.Machine.UID }))
+}
+
+// countUndone counts the cycles of a request that were let wait again while their host was requested: by another controller, which led as
+// well. Each has ended when that is seen (X6).
+func (d *decision) countUndone() {
+	if d.Host == nil || d.is.phase != v1alpha1.PowerCycleWaiting {
+		return
 	}
-	return attempts
-}
-
-// undoneCycles returns when cycles of this machine began that were let wait again while another controller, which led as well, requested
-// the host, and since when the node has not run.
-func (d *decision) undoneCycles() []time.Time {
-	return d.hostCycles(func(c Cycle) bool {
-		return c.Machine == d.Machine.UID && !slices.ContainsFunc(d.to.record.Cycles, c.Began.Equal) && d.ranUntil().Before(c.Began.Add(settledTime))
-	})
-}
-
-// again returns when the start-up time after the last cycle is over (X4).
-func (d *decision) again() time.Time {
-	again := d.to.record.Again
-	if d.Host != nil {
-		for _, began := range d.undoneCycles() {
-			if started := began.Add(d.group.Settings.NodeStartup); started.After(again) {
-				again = started
-			}
+	r := &d.to.record
+	for _, began := range d.hostCycles(func(c Cycle) bool {
+		return c.Machine == d.Machine.UID && !c.Began.Before(r.Requested) && !slices.ContainsFunc(r.Cycles, c.Began.Equal)
+	}) {
+		d.to.attempt++
+		r.Cycles = slices.SortedFunc(slices.Values(append(slices.Clone(r.Cycles), began)), time.Time.Compare)
+		r.Ended = d.stamp()
+		if again := began.Add(d.group.Settings.NodeStartup); again.After(r.Again) {
+			r.Again = again
 		}
 	}
-	return again
 }
 
 // prune removes what has expired.

@@ -792,6 +792,9 @@ var _ = Describe("Decide", func() {
 			w.ShootBack = w.now
 			w.run()
 			w.ShootBack = time.Time{}
+			w.now = w.now.Add(-time.Minute)
+			w.run()
+			waits("a short time ago")
 			w.now = w.now.Add(-time.Second)
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
@@ -826,14 +829,34 @@ var _ = Describe("Decide", func() {
 				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 				Expect(w.steps).NotTo(ContainElement("power off"))
 			})
+			It("counts although the node says again and again that it is not ready", func() {
+				w.after(6 * time.Minute)
+				m.setReady(true, w.now)
+				m.setReady(false, w.now)
+				w.after(4 * time.Minute)
+				Expect(w.warnings).To(Equal([]string{"PowerCycleOutOfAttempts"}))
+				Expect(w.steps).NotTo(ContainElement("power off"))
+			})
 			It("does not count any more when the node has run since", func() {
 				w.engineAway = false
 				m.setReady(true, w.now)
-				w.after(10 * time.Minute)
+				w.after(5 * time.Minute)
 				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+				Expect(m.obj.Annotations).NotTo(HaveKey(attemptKey))
 				m.setReady(false, w.now)
 				m.annotate(needsKey, "")
+				w.after(5 * time.Minute)
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			})
+			It("does not count for another request", func() {
+				w.engineAway = false
+				m.unset(needsKey)
 				w.run()
+				m.unset(recordKey)
+				m.unset(attemptKey)
+				w.after(time.Second)
+				m.annotate(needsKey, "")
+				w.after(10 * time.Minute)
 				Expect(m.phase()).To(Equal("PoweringOff"))
 			})
 		})

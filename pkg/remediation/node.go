@@ -76,20 +76,16 @@ func (d *decision) settledAt() (time.Time, bool) {
 // hasRun says that the node was there for as long as a settled one has been ready, before it was unhealthy: what its host went
 // through for another machine does not count for this one then (X20).
 func (d *decision) hasRun() bool {
-	return d.Node != nil && !d.ranUntil().Before(d.Node.CreationTimestamp.Add(settledTime))
-}
-
-// ranUntil returns until when the node was ready last, which is now if it is; zero if that is not known.
-func (d *decision) ranUntil() time.Time {
 	if d.Node == nil {
-		return time.Time{}
+		return false
 	}
+	until := d.now
 	if ready := v1alpha1.ConditionOf(d.Node, corev1.NodeReady); ready == nil {
-		return time.Time{}
-	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(d.now) {
-		return ready.LastTransitionTime.Time
+		return false
+	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(until) {
+		until = ready.LastTransitionTime.Time
 	}
-	return d.now
+	return !until.Before(d.Node.CreationTimestamp.Add(settledTime))
 }
 
 // isClean says that nothing of ours is on the node.

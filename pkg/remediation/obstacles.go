@@ -58,23 +58,24 @@ func (d *decision) obstacle() string {
 	return ""
 }
 
+// clockError is by how much the clocks of two that lead may differ.
+const clockError = time.Minute
+
 // waitsForShoot says that the shoot's API server has not answered for long enough, also according to who has led before (X8). What is noted is
 // not believed if it is farther in the future than it can be.
 func (d *decision) waitsForShoot() bool {
-	until := d.to.record.NotBefore
-	if until.After(d.now.Add(d.healthTimeout())) {
-		until = time.Time{}
-	}
+	var until time.Time
 	if back := d.group.ShootBack; !back.IsZero() {
-		if own := back.UTC().Add(d.healthTimeout() + time.Second - 1).Truncate(time.Second); own.After(until) {
-			until = own
-		}
+		until = back.UTC().Add(d.healthTimeout() + time.Second - 1).Truncate(time.Second)
+	}
+	if noted := d.to.record.NotBefore; noted.After(until) && !noted.After(d.now.Add(d.healthTimeout()+clockError)) {
+		until = noted
 	}
 	if !d.waitsUntil(until) {
-		until = time.Time{}
+		return false
 	}
 	d.to.record.NotBefore = until
-	return !until.IsZero()
+	return true
 }
 
 // startedAt returns when the host may have been switched on last, by whomever; zero if that is not known (X17). Clocks differ a

@@ -106,7 +106,7 @@ func (o *oracle) checkNative(name string, s *subject, before *machinev1alpha1.Ma
 // checkStopped is called when we let go of a machine before its time. It blames that this is because of a request that is none (R3).
 func (o *oracle) checkStopped(name string, s *subject, was rules.Machine) {
 	value, _ := s.requested()
-	if value != nonsense || was.Phase == "" || !was.Expiry.After(time.Now().Add(5*time.Second)) || was.IsWorkedOn(time.Now().Add(-soon)) || o.isOverruled() ||
+	if value != nonsense || was.Phase == "" || !was.Expiry.After(time.Now().Add(5*time.Second)) || was.IsWorkedOn(time.Now().Add(-soon)) || was.IsOnlyValidated(time.Now()) || o.isOverruled() ||
 		s.since(rules.Withdrawn) < recently || s.since(rules.Overwritten) < recently || o.since(rules.ShareLowered) < recently || was.IsAuto(time.Now()) || o.since(rules.Fault) <= calm {
 		return
 	}

@@ -91,6 +91,16 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "now"))
 			})
 
+			It("should take all from the node that it may if only its status is denied", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", with("now")))
+				preserved(ctx, e)
+				e.api.failing("Node/m/status", denied)
+				e.pass(72 * time.Hour)
+				e.live(ctx, 6*time.Minute)
+				unheld(ctx, e)
+				Expect(e.node(ctx, "m").Annotations).NotTo(Or(HaveKey(preserve), HaveKey(HavePrefix("cluster-autoscaler.kubernetes.io/"))))
+			})
+
 			It("should clean the node when it may, and listen to it again", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m"), Node("m", with("now")))
 				preserved(ctx, e)

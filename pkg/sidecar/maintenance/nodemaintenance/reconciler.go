@@ -265,17 +265,16 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 	return run.Changed(), errors.Join(errs...)
 }
 
-// readLive reads the maintenances of a node from the API server. One that is gone is none any more.
+// readLive reads the maintenances of a node from the API server. One that is gone is none any more, unless another one has its name.
 func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
-	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
-	defer cancel()
 	var live []*v1alpha1.NodeMaintenance
 	for _, cached := range facts.Maintenances {
 		nm := &v1alpha1.NodeMaintenance{}
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), nm); client.IgnoreNotFound(err) != nil {
+		err := executor.Call(ctx, executor.Timeout, func(ctx context.Context) error { return r.Live.Get(ctx, client.ObjectKeyFromObject(cached), nm) })
+		switch {
+		case client.IgnoreNotFound(err) != nil:
 			return fmt.Errorf("failed to read a NodeMaintenance: %w", brief.CutError(err))
-		}
-		if nm.UID == cached.UID {
+		case err == nil && nm.Spec.NodeName == cached.Spec.NodeName:
 			live = append(live, nm)
 		}
 	}

@@ -589,11 +589,17 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.phase(ctx)).To(Equal("Draining"))
 
 		By("asking it when another one has the name")
+		behind.Items[0].UID = "former"
+		e.run(ctx)
+		Expect(e.node(ctx)).To(Equal(node))
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+
+		By("asking it when there is none any more, and none of this node has the name")
 		nm := e.get(ctx, "a")
 		nm.Finalizers = nil
 		Expect(e.shoot.Update(ctx, nm)).To(Succeed())
 		Expect(e.shoot.Delete(ctx, nm)).To(Succeed())
-		Expect(e.shoot.Create(ctx, maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.UID = "another" }))).To(Succeed())
+		Expect(e.shoot.Create(ctx, maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.NodeName = "elsewhere" }))).To(Succeed())
 		e.run(ctx)
 		Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
 		Expect(e.get(ctx, "a").Status.Conditions).To(BeEmpty())
