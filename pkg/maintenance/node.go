@@ -184,8 +184,7 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	}
 }
 
-// stageOf returns how far the maintenance of a node is, as the node shows it. It only grows until the node is given back, or a maintenance is
-// set back.
+// stageOf returns the stage of the maintenance that a node shows. It only grows until the node is given back, or a maintenance is set back.
 func stageOf(node *corev1.Node) int {
 	switch {
 	case isHandedOver(node):

@@ -61,8 +61,8 @@ func (d *decision) obstacle() string {
 // clockError is by how much the clocks of two that lead may differ.
 const clockError = time.Minute
 
-// waitsForShoot says that the shoot's API server has not answered for long enough, also according to who has led before (X8). What is noted is
-// not believed if it is farther in the future than it can be.
+// waitsForShoot says that the shoot's API server has not answered for long enough, or had not for another controller (X8). What that has noted
+// is not believed if it is farther in the future than it can be.
 func (d *decision) waitsForShoot() bool {
 	var until time.Time
 	if back := d.group.ShootBack; !back.IsZero() {
