@@ -22,7 +22,7 @@ export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 RUNS ?= 100
 
 # The packages that decide. `mutants` breaks them.
-DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/drain/failure ./pkg/share ./pkg/facts ./pkg/failure ./pkg/hours ./pkg/quarantine ./pkg/evidence/retention
+DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/preservation/failuredrain ./pkg/share ./pkg/facts ./pkg/failure ./pkg/hours ./pkg/quarantine ./pkg/evidence/retention
 
 # For each fuzz test. The default time for minimizing interesting inputs would use up all of it.
 FUZZ_TIME ?= 1m

@@ -97,7 +97,7 @@ var _ = Describe("The timeline", func() {
 	})
 
 	It("should know the reasons of our own Events", func() {
-		for _, dir := range []string{"../preservation", "../maintenance", "../remediation", "../sidecar/preservation", "../drain/failure", "../drain/update",
+		for _, dir := range []string{"../preservation", "../maintenance", "../remediation", "../sidecar/preservation", "../preservation/failuredrain", "../drain/update",
 			"../sidecar/maintenance/garbagecollector", "../sidecar/evidence"} {
 			for _, reason := range eventReasons(dir) {
 				// These only say what goes on with a pod, a maintenance or a ConfigMap.

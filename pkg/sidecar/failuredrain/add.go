@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation/failuredrain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -44,7 +44,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 }
 
 func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
-	if !failure.IsDraining(node) && !failure.IsStray(node) {
+	if !domain.IsDraining(node) && !domain.IsStray(node) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(node)}}
@@ -55,15 +55,15 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ draining, reachable, selected, maintained bool }
 	of := func(node *corev1.Node) view {
-		return view{failure.IsDraining(node), facts.IsReady(node), facts.IsSelectedForUpdate(node), facts.IsMaintained(node)}
+		return view{domain.IsDraining(node), facts.IsReady(node), facts.IsSelectedForUpdate(node), facts.IsMaintained(node)}
 	}
 	type stray struct {
 		is     bool
 		course drain.Course
 	}
-	strayOf := func(node *corev1.Node) stray { return stray{failure.IsStray(node), drain.CourseOfPreserved(node)} }
+	strayOf := func(node *corev1.Node) stray { return stray{domain.IsStray(node), drain.CourseOfPreserved(node)} }
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew) ||
-			failure.IsStray(e.ObjectNew) && strayOf(e.ObjectOld) != strayOf(e.ObjectNew)
+		return domain.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew) ||
+			domain.IsStray(e.ObjectNew) && strayOf(e.ObjectOld) != strayOf(e.ObjectNew)
 	}}
 }

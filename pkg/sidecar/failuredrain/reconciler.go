@@ -19,9 +19,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation/failuredrain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -60,12 +60,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if node == nil || !failure.IsDraining(node) {
+	if node == nil || !domain.IsDraining(node) {
 		r.Drainer.Forget(req.Name)
-		if node == nil || !failure.IsStray(node) {
+		if node == nil || !domain.IsStray(node) {
 			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, failure.Sweep(node, r.Conditions, r.Strategies)).Err()
+		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, domain.Sweep(node, r.Conditions, r.Strategies)).Err()
 	}
 	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
 	if err != nil {
@@ -79,9 +79,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch failure.OwnerOf(machine, node, update.Outdated, r.Maintenance && facts.IsMaintained(node)) {
-	case failure.Preservation:
-	case failure.MCM, failure.Maintenance:
+	switch domain.OwnerOf(machine, node, update.Outdated, r.Maintenance && facts.IsMaintained(node)) {
+	case domain.Preservation:
+	case domain.MCM, domain.Maintenance:
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	default:
@@ -106,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
 	pods.WithLabelValues("again").Add(float64(progress.Again))
 	if len(progress.NewReturns) > 0 {
-		r.tell(node, failure.Event{Type: corev1.EventTypeWarning, Reason: failure.EventPodsCameBack, Note: drain.ReturnsText(progress.NewReturns)})
+		r.tell(node, domain.Event{Type: corev1.EventTypeWarning, Reason: domain.EventPodsCameBack, Note: drain.ReturnsText(progress.NewReturns)})
 	}
 	if progress.Incomplete != nil {
 		logf.FromContext(ctx).Error(progress.Incomplete, "Drain step was incomplete")
@@ -119,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // report writes the progress into the node's condition if it differs from what is there.
 func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
-	write, told := failure.Show(node, progress, r.Conditions, now)
+	write, told := domain.Show(node, progress, r.Conditions, now)
 	run := executor.Apply(ctx, r.Nodes, write)
 	if !run.Written(node) {
 		return run.Err()
@@ -130,6 +130,6 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	return nil
 }
 
-func (r *Reconciler) tell(node *corev1.Node, event failure.Event) {
+func (r *Reconciler) tell(node *corev1.Node, event domain.Event) {
 	r.Recorder.Eventf(node, nil, event.Type, event.Reason, "Drain", "%s", brief.Note(event.Note))
 }

@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure decides who drains the node of a preserved machine that has failed, and what is reported about that drain. It
+// Package failuredrain decides who drains the node of a preserved machine that has failed, and what is reported about that drain. It
 // uses no client and no clock.
-package failure
+package failuredrain
 
 import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package failure_test
+package failuredrain_test
 
 import (
 	"time"
@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation/failuredrain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 

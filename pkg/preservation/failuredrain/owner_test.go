@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package failure_test
+package failuredrain_test
 
 import (
 	"testing"
@@ -13,13 +13,13 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation/failuredrain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-func TestFailure(t *testing.T) {
+func TestFailureDrain(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Failure Suite")
+	RunSpecs(t, "Failure Drain Suite")
 }
 
 const until = "Machine preserved until 2026-03-04T13:00:00Z."
