@@ -856,6 +856,8 @@ var _ = Describe("Decide", func() {
 				m.unset(attemptKey)
 				w.after(time.Second)
 				m.annotate(needsKey, "")
+				w.run()
+				waits("a short time ago")
 				w.after(10 * time.Minute)
 				Expect(m.phase()).To(Equal("PoweringOff"))
 			})

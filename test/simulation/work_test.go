@@ -41,7 +41,6 @@ func TestKnownWork(t *testing.T) {
 			{20*time.Minute + 50*time.Second, ShootOutage{31 * time.Minute}},
 			{21*time.Minute + 40*time.Second, Break{1, Dead}},
 		}}, seen{"maintenance WaitForPodCompletion > Draining": 1}},
-		// As if the machine was gone: an operator is obeyed.
 		"P6: an operator ends what a power cycle preserves": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Stubborn{0, 8 * time.Minute}},
