@@ -44,7 +44,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 	case d.left:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
-		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})
+		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, LockEdits: true, Edit: intent.Edit(dropRecord)})
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)

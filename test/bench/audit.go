@@ -95,7 +95,7 @@ func parseWrites(log io.Reader) (writes, error) {
 			resource: resource,
 			name:     event.ObjectRef.Name,
 			at:       event.RequestReceivedTimestamp.Time,
-			refused:  event.ResponseStatus != nil && event.ResponseStatus.Code == http.StatusConflict,
+			refused:  event.ResponseStatus != nil && slices.Contains([]int32{http.StatusConflict, http.StatusUnprocessableEntity}, event.ResponseStatus.Code),
 		})
 	}
 }

@@ -5,15 +5,39 @@
 package builder
 
 import (
+	"context"
+	"errors"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // NewClientBuilder returns a builder of fake clients without managed fields, for which each write would build a RESTMapper of the whole
-// scheme. Its clients cannot apply.
+// scheme. Its clients cannot apply. They answer a JSON patch that fails a test as an API server does.
 func NewClientBuilder(scheme *runtime.Scheme) *fakeclient.ClientBuilder {
 	return fakeclient.NewClientBuilder().WithScheme(scheme).
-		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()))
+		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				return unprocessable(c.Patch(ctx, obj, patch, opts...))
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				return unprocessable(c.SubResource(subresource).Patch(ctx, obj, patch, opts...))
+			},
+		})
+}
+
+func unprocessable(err error) error {
+	if !errors.Is(err, jsonpatch.ErrTestFailed) {
+		return err
+	}
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }

@@ -16,6 +16,9 @@ import (
 
 // PatchStatus patches a subresource of an object in a fake client as an API server does: with the status of a Node it takes the annotations.
 func PatchStatus(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	if _, isNode := obj.(*corev1.Node); !isNode {
+		return c.SubResource(subresource).Patch(ctx, obj, patch, opts...)
+	}
 	written := struct {
 		Metadata struct {
 			Annotations json.RawMessage `json:"annotations,omitempty"`
@@ -28,7 +31,7 @@ func PatchStatus(ctx context.Context, c client.Client, subresource string, obj c
 	if err := errors.Join(json.Unmarshal(data, &written), c.SubResource(subresource).Patch(ctx, obj, patch, opts...)); err != nil {
 		return err
 	}
-	if _, isNode := obj.(*corev1.Node); !isNode || written.Metadata.Annotations == nil {
+	if written.Metadata.Annotations == nil {
 		return nil
 	}
 	if data, err = json.Marshal(written); err != nil {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -182,6 +183,9 @@ func decode(body []byte) (*unstructured.Unstructured, error) {
 }
 
 func patch(object *unstructured.Unstructured, patchType types.PatchType, body []byte) (*unstructured.Unstructured, error) {
+	if patchType == types.JSONPatchType {
+		return patchJSON(object, body)
+	}
 	change, err := decode(body)
 	if err != nil {
 		return nil, err
@@ -400,4 +404,20 @@ func discovery(path string) any {
 		}
 	}
 	return nil
+}
+
+func patchJSON(object *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
+	change, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	before, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	after, err := change.Apply(before)
+	if err != nil {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	return decode(after)
 }

@@ -116,6 +116,9 @@ func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Objec
 	if apiequality.Semantic.DeepEqual(before, after) {
 		return nil, nil
 	}
+	if machine, isMachine := before.(*machinev1alpha1.Machine); isMachine && write.LockEdits {
+		return after, patchUnlessEdited(ctx, writer, machine, after.(*machinev1alpha1.Machine))
+	}
 	var opts []client.MergeFromOption
 	if write.Lock {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})

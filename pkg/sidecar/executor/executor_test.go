@@ -15,11 +15,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
@@ -50,7 +52,7 @@ var _ = Describe("Run", func() {
 			calls = append(calls, what)
 			return before(obj)
 		}
-		c = interceptor.NewClient(fakeclient.NewClientBuilder().WithScheme(scheme).
+		c = interceptor.NewClient(NewClientBuilder(scheme).
 			WithObjects(Machine("m"), Node("m")).WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).Build(), interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				if err := call(obj, obj.GetAnnotations()["write"]); err != nil {
@@ -122,6 +124,67 @@ var _ = Describe("Run", func() {
 		Expect(pace.OnlyConflicts(again.Err())).To(BeTrue(), "%v", again.Err())
 		Expect(again.Changed()).To(BeFalse())
 		Expect(calls).To(HaveLen(3), "none of an object of which one has failed")
+	})
+
+	Context("of a Machine unless it was edited", func() {
+		// changed has somebody else change the Machine, and its status, after it was read.
+		changed := func(ctx context.Context, edit func(*machinev1alpha1.Machine)) {
+			GinkgoHelper()
+			theirs := machine.DeepCopy()
+			edit(theirs)
+			Expect(c.Status().Patch(ctx, theirs.DeepCopy(), client.MergeFrom(machine))).To(Succeed())
+			Expect(c.Patch(ctx, theirs, client.MergeFrom(machine))).To(Succeed())
+		}
+		unlessEdited := func(write intent.Write) intent.Write { write.LockEdits = true; return write }
+
+		It("should be written whatever machine-controller-manager does to it", func(ctx SpecContext) {
+			changed(ctx, func(m *machinev1alpha1.Machine) {
+				m.Finalizers = []string{"theirs"}
+				m.Status.LastOperation.Description = "theirs"
+				m.Status.CurrentStatus = machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineTerminating, LastUpdateTime: metav1.NewTime(Start.Add(time.Hour))}
+			})
+			Expect(c.Delete(ctx, machine.DeepCopy())).To(Succeed())
+			run.Do(ctx, unlessEdited(mark(machine, "1")), unlessEdited(mark(machine, "2")))
+			Expect(run.Err()).NotTo(HaveOccurred())
+			Expect(Latest(run, machine)).To(And(
+				HaveField("Annotations", HaveKeyWithValue("write", "2")), HaveField("Finalizers", ConsistOf("theirs")),
+				HaveField("DeletionTimestamp", Not(BeNil())), HaveField("Status.CurrentStatus.Phase", machinev1alpha1.MachineTerminating),
+			))
+		})
+
+		DescribeTable("should be refused for", func(ctx SpecContext, edit func(*machinev1alpha1.Machine)) {
+			changed(ctx, edit)
+			err := Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()
+			Expect(err).To(HaveOccurred())
+			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+		},
+			Entry("an annotation", func(m *machinev1alpha1.Machine) { m.Annotations = map[string]string{"theirs": "true"} }),
+			Entry("the expiry", func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: Start.Add(time.Hour)}
+			}),
+		)
+
+		It("should be refused for another Machine of its name", func(ctx SpecContext) {
+			machine.UID = "gone"
+			err := Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()
+			Expect(err).To(HaveOccurred())
+			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+		})
+
+		It("should be written where there is no status", func(ctx SpecContext) {
+			changed(ctx, func(m *machinev1alpha1.Machine) { m.Status = machinev1alpha1.MachineStatus{} })
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+			Expect(Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()).NotTo(HaveOccurred())
+		})
+
+		It("should not take what is invalid for a conflict", func(ctx SpecContext) {
+			before = func(client.Object) error {
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "Machine"}, "m", field.ErrorList{field.Invalid(field.NewPath("status"), "", "wrong")})
+			}
+			err := Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()
+			Expect(err).To(MatchError(ContainSubstring("wrong")))
+			Expect(pace.OnlyConflicts(err)).To(BeFalse())
+		})
 	})
 
 	It("should delete the very object that was decided on", func(ctx SpecContext) {

@@ -145,6 +145,52 @@ var _ = Describe("Races", func() {
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
 
+			Context("while the expiry is handled", func() {
+				var (
+					e       *environment
+					written int
+				)
+
+				BeforeEach(func(ctx SpecContext) {
+					finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+					e = withMachine(holder, Machine("m", failing(now), finalizer), Node("m", NotReady))
+					e.settle(ctx)
+					e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineFailed, now))
+					e.settle(ctx)
+					e.pass(72 * time.Hour)
+					written = len(e.api.written())
+				})
+
+				It("T8: should end with the writes that it takes when machine-controller-manager terminates the machine", func(ctx SpecContext) {
+					e.meanwhile("Machine/m", func() {
+						Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+						e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineTerminating, now))
+					})
+					e.persist(ctx)
+					Expect(e.api.written()[written:]).To(Or(
+						Equal([]string{"Node/m/status", "Machine/m"}),
+						Equal([]string{"Node/m/status", "Machine/m/status", "Machine/m"}),
+					))
+					Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+					Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
+				})
+
+				It("T7: should clean the node of a machine that recovers", func(ctx SpecContext) {
+					e.meanwhile("Machine/m", func() { e.heal(ctx, "m") })
+					e.persist(ctx)
+					Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+					Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
+					Expect(e.node(ctx, "m").Annotations).NotTo(HaveKey("cluster-autoscaler.kubernetes.io/scale-down-disabled"))
+				})
+
+				It("P6: should obey an operator who puts it off", func(ctx SpecContext) {
+					later := e.Clock.Now().Add(time.Hour)
+					e.meanwhile("Machine/m", func() { e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)), ExpiryInStatus(later)) })
+					e.persist(ctx)
+					Expect(e.held(ctx)).To(ConsistOf("m"))
+				})
+			})
+
 			It("R4 T8: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
 				e.settle(ctx)
