@@ -185,7 +185,9 @@ var _ = Describe("Races", func() {
 
 				It("P6: should obey an operator who puts it off", func(ctx SpecContext) {
 					later := e.Clock.Now().Add(time.Hour)
-					e.meanwhile("Machine/m", func() { e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)), ExpiryInStatus(later)) })
+					e.meanwhile("Machine/m", func() {
+						e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)), ExpiryInStatus(later))
+					})
 					e.persist(ctx)
 					Expect(e.held(ctx)).To(ConsistOf("m"))
 				})
