@@ -177,8 +177,12 @@ func (m Machine) IsFailing() bool { return m.Kept && (m.Failing || m.Phase == Fa
 // place has what is left of an earlier claim of the share until it is released, shortly after the person's claim has ended. What
 // somebody works on has a claim of the share that has ended.
 func (m Machine) UsesShare(now time.Time) bool {
-	asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return m.Claims[cause].After(now.Add(-releaseTime)) })
-	return m.Kept && m.IsAuto(now) && (m.Placed || !asked) && (m.Phase == "" || m.Phase == FailedPreserved)
+	return m.Kept && m.IsAuto(now) && (m.Placed || !m.IsPersonal(now)) && (m.Phase == "" || m.Phase == FailedPreserved)
+}
+
+// IsPersonal says that a person keeps the machine, or did until it is about to be released.
+func (m Machine) IsPersonal(now time.Time) bool {
+	return slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return m.Claims[cause].After(now.Add(-releaseTime)) })
 }
 
 // IsCycled says that the host of the machine is being powered off and on.

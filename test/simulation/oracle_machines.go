@@ -153,7 +153,7 @@ func (o *oracle) observeMachine(change *Change) {
 		if o.shared {
 			over = rules.OverPool
 		}
-		o.judge(change.name, over(o.places(true), o.mostShare()))
+		o.judge(change.name, over(o.places(true), max(o.mostShare(), o.asked())))
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
@@ -225,6 +225,17 @@ func (o *oracle) checkRecord(s *subject, was rules.Machine, change *Change) {
 // isSpare says that the machine is there, and that nobody keeps it.
 func (s *subject) isSpare() bool {
 	return s != nil && s.machine != nil && !s.record.Kept && s.machine.DeletionTimestamp == nil
+}
+
+// asked is how many machines have a place from before the share was lowered that persons ask for: their requests are not cancelled by it (T9).
+func (o *oracle) asked() int {
+	asked, now := 0, time.Now()
+	for _, s := range o.machines {
+		if s.record.UsesShare(now) && s.record.IsPersonal(now) && !s.placed.IsZero() && now.Sub(s.placed) > o.since(rules.ShareLowered) {
+			asked++
+		}
+	}
+	return asked
 }
 
 // places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
