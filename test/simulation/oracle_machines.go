@@ -230,8 +230,8 @@ func (s *subject) isSpare() bool {
 // asked is how many machines have a place from before the share was lowered that persons ask for: their requests are not cancelled by it (T9).
 func (o *oracle) asked() int {
 	asked, now := 0, time.Now()
-	for _, s := range o.machines {
-		if s.record.UsesShare(now) && s.record.IsPersonal(now) && !s.placed.IsZero() && now.Sub(s.placed) > o.since(rules.ShareLowered) {
+	for name, s := range o.machines {
+		if slices.Contains(o.operators.had, name) && s.record.UsesShare(now) && s.record.IsPersonal(now) && !s.placed.IsZero() && now.Sub(s.placed) > o.since(rules.ShareLowered) {
 			asked++
 		}
 	}

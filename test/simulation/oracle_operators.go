@@ -18,6 +18,8 @@ type operators struct {
 	// from is what the share was before it was last lowered, and placed are those that had a place then (T9).
 	from   int
 	placed []string
+	// had are those, too: what persons ask for stays above the share (T9).
+	had []string
 	// least and most are the shortest and the longest timeout that there was, and changed is when there was last another one (P6).
 	least, most time.Duration
 	changed     time.Time
@@ -78,6 +80,7 @@ func (o *oracle) setShare(share int) {
 	case share < o.share:
 		p.from = max(o.share, o.mostShare())
 		p.placed = o.places(true)
+		p.had = p.placed
 		for _, s := range o.machines {
 			s.failure.promised = time.Time{} // a lower share stands above that (T9)
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -165,10 +166,25 @@ var _ = Describe("Run", func() {
 		)
 
 		It("should be refused for another Machine of its name", func(ctx SpecContext) {
-			machine.UID = "gone"
+			machine.UID, machine.ResourceVersion = "gone", "1"
 			err := Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()
 			Expect(err).To(HaveOccurred())
 			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+		})
+
+		It("should be written where the expiry is stored in another form", func(ctx SpecContext) {
+			refuse := true
+			before = func(client.Object) error {
+				if refuse {
+					refuse = false
+					return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "test failed", 0, false)
+				}
+				return nil
+			}
+			run.Do(ctx, unlessEdited(mark(machine, "1")))
+			Expect(run.Err()).NotTo(HaveOccurred())
+			Expect(Latest(run, machine).Annotations).To(HaveKeyWithValue("write", "1"))
+			Expect(calls).To(HaveLen(2))
 		})
 
 		It("should be written where there is no status", func(ctx SpecContext) {
