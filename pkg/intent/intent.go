@@ -30,8 +30,8 @@ type Write struct {
 	Status bool
 	// Lock says that it is to be refused if the object has changed since it was read, but for the writes before it.
 	Lock bool
-	// LockEdits says that it is to be refused if somebody has edited the Machine since it was read: its annotations or its expiry. Of what
-	// machine-controller-manager does to it meanwhile, nothing matters: it may terminate it.
+	// LockEdits says that it is to be refused if somebody has edited the Machine since it was decided on: its annotations or its expiry. Of
+	// what machine-controller-manager does to it meanwhile, nothing matters: it may terminate it. No earlier write may change either.
 	LockEdits bool
 	// AfterAll says that it waits for all earlier writes, of other objects as well. An object that is gone counts as written.
 	AfterAll bool

@@ -75,10 +75,10 @@ func restoreRequest(d Decision) []intent.Write {
 func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
 	return []intent.Write{
 		{Before: d.Machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
-		{Before: d.Machine, AfterAll: true, Record: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+		d.forget(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)
-		})},
+		}),
 	}
 }
 

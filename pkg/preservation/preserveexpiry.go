@@ -268,13 +268,13 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 			putBack(m, d, timeouts, now)
 		})},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
-		{Before: d.Machine, AfterAll: true, Record: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+		d.forget(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == ValueAutoPreserved {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
 			}
 			dropBeatenRequest(m, d)
-		})},
+		}),
 		{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			switch {
 			case m.DeletionTimestamp != nil:

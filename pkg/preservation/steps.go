@@ -44,7 +44,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 	case d.left:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
-		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, LockEdits: true, Edit: intent.Edit(dropRecord)})
+		steps = append(cleanNode(d, now), d.forget(dropRecord))
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
@@ -203,6 +203,13 @@ func (d *Decision) unconsumed() string {
 		return d.Request.Value
 	}
 	return d.Request.Spent
+}
+
+// forget returns the last write of a preservation. Only what was held for a deadline ends because the machine is healthy, which must still
+// be so (H4). All else ends whatever machine-controller-manager does to the machine meanwhile.
+func (d *Decision) forget(edit func(*machinev1alpha1.Machine)) intent.Write {
+	isHealthy := d.Current != nil && d.Current.Provisional && d.Machine.DeletionTimestamp == nil
+	return intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: isHealthy, LockEdits: !isHealthy, Edit: intent.Edit(edit)}
 }
 
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.

@@ -34,7 +34,7 @@ type write struct {
 	resource string
 	name     string
 	at       time.Time
-	// refused says that nothing was written because of a conflict.
+	// refused says that nothing was written because of a conflict, or of a test that a JSON patch has failed.
 	refused bool
 }
 

@@ -49,10 +49,12 @@ var _ = Describe("Audit", func() {
 				complete(7, sidecar, "watch", `{"resource":"nodes"}`),
 				line("Panic", 8, sidecar, "patch", `{"resource":"nodes","name":"n"}`),
 				conflict,
+				strings.Replace(conflict, `"code":409`, `"code":422`, 1),
 			)).To(Equal(writes{
 				{agent: agentSidecar, verb: "patch", resource: "machines/status", name: "m", at: second(1)},
 				{agent: agentProvider, verb: "update", resource: "nodes", name: "n", at: second(2)},
 				{agent: agentSidecar, verb: "create", resource: "pods/eviction", name: "p", at: second(3)},
+				{agent: agentSidecar, verb: "patch", resource: "nodes", name: "n", at: second(9), refused: true},
 				{agent: agentSidecar, verb: "patch", resource: "nodes", name: "n", at: second(9), refused: true},
 			}))
 		})

@@ -29,9 +29,6 @@ func NewClientBuilder(scheme *runtime.Scheme) *fakeclient.ClientBuilder {
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				return unprocessable(c.Patch(ctx, obj, patch, opts...))
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-				return unprocessable(c.SubResource(subresource).Patch(ctx, obj, patch, opts...))
-			},
 		})
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -32,6 +33,11 @@ func patchUnlessEdited(ctx context.Context, writer client.Client, before, after 
 	}
 	to.DeepCopyInto(after)
 	return writer.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+func isEdited(before, after *machinev1alpha1.Machine) bool {
+	return !maps.Equal(before.Annotations, after.Annotations) ||
+		!before.Status.CurrentStatus.PreserveExpiryTime.Equal(after.Status.CurrentStatus.PreserveExpiryTime)
 }
 
 func unlessEdited(before, after *machinev1alpha1.Machine) (client.Patch, error) {

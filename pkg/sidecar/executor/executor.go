@@ -117,6 +117,10 @@ func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Objec
 		return nil, nil
 	}
 	if machine, isMachine := before.(*machinev1alpha1.Machine); isMachine && write.LockEdits {
+		// What came back of an earlier write may have been edited as well.
+		if isEdited(write.Before.(*machinev1alpha1.Machine), machine) {
+			return nil, apierrors.NewConflict(machinev1alpha1.Resource("machines"), machine.Name, errors.New("its annotations or its expiry were edited"))
+		}
 		return after, patchUnlessEdited(ctx, writer, machine, after.(*machinev1alpha1.Machine))
 	}
 	var opts []client.MergeFromOption

@@ -145,10 +145,10 @@ var _ = Describe("Run", func() {
 				m.Status.CurrentStatus = machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineTerminating, LastUpdateTime: metav1.NewTime(Start.Add(time.Hour))}
 			})
 			Expect(c.Delete(ctx, machine.DeepCopy())).To(Succeed())
-			run.Do(ctx, unlessEdited(mark(machine, "1")), unlessEdited(mark(machine, "2")))
+			run.Do(ctx, unlessEdited(mark(machine, "1")))
 			Expect(run.Err()).NotTo(HaveOccurred())
 			Expect(Latest(run, machine)).To(And(
-				HaveField("Annotations", HaveKeyWithValue("write", "2")), HaveField("Finalizers", ConsistOf("theirs")),
+				HaveField("Annotations", HaveKeyWithValue("write", "1")), HaveField("Finalizers", ConsistOf("theirs")),
 				HaveField("DeletionTimestamp", Not(BeNil())), HaveField("Status.CurrentStatus.Phase", machinev1alpha1.MachineTerminating),
 			))
 		})
@@ -164,6 +164,15 @@ var _ = Describe("Run", func() {
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: Start.Add(time.Hour)}
 			}),
 		)
+
+		It("should be refused for an edit that came back of an earlier write", func(ctx SpecContext) {
+			changed(ctx, func(m *machinev1alpha1.Machine) { m.Annotations = map[string]string{"theirs": "true"} })
+			err := Apply(ctx, c, intent.Write{Before: machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(Start.Add(time.Second))
+			})}, unlessEdited(mark(machine, "1"))).Err()
+			Expect(err).To(HaveOccurred())
+			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+		})
 
 		It("should be refused for another Machine of its name", func(ctx SpecContext) {
 			machine.UID, machine.ResourceVersion = "gone", "1"

@@ -60,6 +60,16 @@ var _ = Describe("Races", func() {
 				Entry("and is overdue", failing(now)),
 			)
 
+			It("H4: should not let go of a machine that is doubted anew before its hold has ended", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", near(now)), Node("m", NotReady))
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(ConsistOf("m"))
+				e.heal(ctx, "m")
+				e.meanwhile("Machine/m", func() { e.editMachine(ctx, "m", near(now)) })
+				_, _ = e.reconcile(ctx)
+				Expect(e.placed(ctx)).To(ConsistOf("m"))
+			})
+
 			It("P7: should keep a taint that somebody else adds meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.meanwhile("Node/m", func() { e.editNode(ctx, "m", Taint("node.kubernetes.io/unreachable", now)) })
@@ -183,14 +193,17 @@ var _ = Describe("Races", func() {
 					Expect(e.node(ctx, "m").Annotations).NotTo(HaveKey("cluster-autoscaler.kubernetes.io/scale-down-disabled"))
 				})
 
-				It("P6: should obey an operator who puts it off", func(ctx SpecContext) {
-					later := e.Clock.Now().Add(time.Hour)
-					e.meanwhile("Machine/m", func() {
+				DescribeTable("P6: should obey an operator who puts it off", func(ctx SpecContext, before string) {
+					later := e.now().Add(time.Hour)
+					e.meanwhile(before, func() {
 						e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)), ExpiryInStatus(later))
 					})
 					e.persist(ctx)
 					Expect(e.held(ctx)).To(ConsistOf("m"))
-				})
+				},
+					Entry("before the node is cleaned", "Node/m/status"),
+					Entry("before the record is removed", "Machine/m"),
+				)
 			})
 
 			It("R4 T8: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
@@ -212,6 +225,16 @@ var _ = Describe("Races", func() {
 			})
 		})
 	}
+
+	It("P6: should obey an operator who puts the expiry off while the health timer is put back", func(ctx SpecContext) {
+		e := withMachine(preservation.HealthTimer{}, Machine("m", failing(now)), Node("m", NotReady))
+		e.settle(ctx)
+		e.pass(72 * time.Hour)
+		later := e.now().Add(time.Hour).UTC().Format(time.RFC3339)
+		e.meanwhile("Machine/m/status", func() { e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later)) })
+		e.persist(ctx)
+		Expect(e.held(ctx)).To(ConsistOf("m"))
+	})
 
 	PIt("R2 P9: should remember an empty request of the node while the node cannot be read", func(ctx SpecContext) {
 		e := withMachine(preservation.HealthTimer{}, Machine("m", Annotation(preserve, "now")), Node("m", with("")))
