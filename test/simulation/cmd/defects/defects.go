@@ -68,7 +68,7 @@ var defects = []defect{
 	{"V1: nobody waits for a proof", domain + "group.go", "err == nil && settings != nil {", "err == nil && settings != nil && g.Timeout < 0 {"},
 	{"V3: what was reported before the machine came back is a proof", domain + "validation.go", "(!earlier(c.LastHeartbeatTime.Time, now).Before(since) ||", "(c.Type != \"\" ||"},
 	{"V4: who is not validated waits for ever", domain + "validation.go", "	case !now.Before(claim.Expiry):\n		why = WhyNotValidated", "	case now.IsZero():\n		why = WhyNotValidated"},
-	{"T10: what is left of a deleted machine stays", domain + "steps.go", "		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})", "		return nil"},
+	{"T10: what is left of a deleted machine stays", domain + "steps.go", "		steps = append(cleanNode(d, now), d.forget(dropRecord))", "		return nil"},
 }
 
 // defectsOf061 show only beside machine-controller-manager 0.61: a later one acts on requests by itself, and has copied what the Node says to
