@@ -214,13 +214,19 @@ func (o *oracle) lookAtSpared() {
 }
 
 // lookAtEdit blames that what an operator has edited does not count (P6). Who asks after that, works on the machine, or finds that it
-// fails, may move the end.
+// fails, may move the end. A validation that begins after that has a time of its own, which moves it as well (V1, V4).
 func (o *oracle) lookAtEdit(name string, s *subject) {
 	if s.edited.IsZero() {
 		return
 	}
 	if !s.record.Kept || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.GoesOn(rules.Forbidden) || o.isOverruled() {
 		s.edited = time.Time{}
+		return
+	}
+	if !s.gate.Since.Before(s.editedAt) {
+		if !s.edited.After(time.Now()) {
+			s.edited = time.Time{}
+		}
 		return
 	}
 	switch quiet := time.Since(later(s.editedAt, o.last(rules.Fault))) > soon; {

@@ -37,6 +37,21 @@ func TestKnownRequests(t *testing.T) {
 			{20 * time.Minute, Ask{0, true, "now", 0}},
 			{30 * time.Minute, Edit{0, 4 * time.Hour}},
 		}}, seen{asked: 1, ended: 1, "let go when an operator says": 1, "terminated": 0}},
+		"P6, V1: an operator brings the end forward, and the machine recovers before it": {History{Replicas: 1, Share: 1, Timeout: time.Hour, Longest: 3 * time.Hour, Proof: LateProof, Events: []Event{
+			{15 * time.Minute, Break{0, Dead}},
+			{26 * time.Minute, Edit{0, 7 * time.Minute}},
+			{31 * time.Minute, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
+		"P6, V3: an operator brings the end forward, and the machine is validated before it": {History{Replicas: 1, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
+			{15 * time.Minute, Break{0, Dead}},
+			{30 * time.Minute, Edit{0, 2 * time.Hour}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "let go when an operator says": 1, "terminated": 0}},
+		"P6: an operator brings the end of a validation forward": {History{Replicas: 1, Share: 1, Timeout: time.Hour, Proof: NoProof, Events: []Event{
+			{15 * time.Minute, Break{0, Dead}},
+			{31 * time.Minute, Break{0, Healthy}},
+			{34 * time.Minute, Edit{0, 15 * time.Minute}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "let go when an operator says": 1, "terminated": 0}},
 		"P6: the timeout changes while a machine is kept": {History{Replicas: 3, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Timeout{time.Hour}},
