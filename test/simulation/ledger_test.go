@@ -29,6 +29,12 @@ func TestKnownFailures(t *testing.T) {
 			{30*time.Minute + 31*time.Second + 20*time.Millisecond, Restart{sidecarName, 12 * time.Minute}},
 			{35 * time.Minute, Break{0, Healthy}},
 		}}, seen{entries: 1, "Failed:Preserved > Running:Preserved": 1}},
+		// It knows less of why the machine goes, which is gone for both at the same moment.
+		"a second sidecar leads when a machine was let go of": {History{Replicas: 2, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
+			{17 * time.Minute, Break{0, Dead}},
+			{33 * time.Minute, Roll{}},
+			{33 * time.Minute, Rival{12 * time.Minute}},
+		}}, seen{entries: 1}},
 		"the shoot is away at the deadline": {die(Event{30 * time.Minute, Outage{sidecarName, "shoot", 20 * time.Minute, false}}), seen{entries: 2}},
 	})
 }

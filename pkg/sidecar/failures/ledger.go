@@ -400,7 +400,7 @@ func (l *Ledger) complete(ctx context.Context, entry *failure.Entry, status *fai
 		status.Evidence = l.EvidenceOf(ctx, machine, entry.Since)
 	}
 	run := executor.Run{Shoot: l.Shoot, Timeout: callTimeout}
-	run.Do(ctx, intent.Write{Before: f, After: entry.Complete(f, status)})
+	run.Do(ctx, intent.Write{Before: f, After: entry.Complete(f, status), Lock: true})
 	if err := run.Err(); err != nil && !apierrors.IsInvalid(err) { // somebody has made it what it must not be
 		return fmt.Errorf("failed to complete an entry: %w", err)
 	}

@@ -390,6 +390,26 @@ var _ = Describe("Ledger", func() {
 		Expect(e.ledger.Len()).To(BeZero())
 	})
 
+	It("should leave an entry as another preservation controller completes it at the same time", func() {
+		e := newEnvironment(Machine("m", failed), Node("m", NotReady))
+		e.observe(ctx)
+		e.settle(ctx)
+		Expect(e.seed.Delete(ctx, Machine("m"))).To(Succeed())
+		other := failuresv1alpha1.MachineFailureStatus{Outcome: failuresv1alpha1.OutcomeReplaced, Text: "of the other one"}
+		e.refuse = func(verb, _ string, _ bool) error {
+			Expect(verb).To(Equal("patch"))
+			entry := e.entry(ctx) // nothing is refused from here on
+			entry.Status = &other
+			return e.shoot.Update(ctx, &entry)
+		}
+		wait := e.reconcile(ctx, "m")
+		Expect(wait).To(BeNumerically(">", 0))
+		e.clock.SetTime(e.clock.Now().Add(wait))
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.entry(ctx).Status).To(HaveValue(Equal(other)))
+		Expect(e.ledger.Len()).To(BeZero())
+	})
+
 	It("should complete after a restart what was left open", func() {
 		e := newEnvironment(Machine("m", failed), Machine("n", kept), Node("m", NotReady), Node("n", NotReady))
 		e.observe(ctx)
