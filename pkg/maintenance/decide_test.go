@@ -361,8 +361,8 @@ var _ = Describe("Decide", func() {
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
 	})
 
-	It("M3, D13, M16: should take nothing back from a node because of maintenances that a cache has not followed", func() {
-		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}))
+	DescribeTable("M3, D13, M16: should take nothing back from a node because of maintenances that a cache has not followed", func(opts ...maintenanceOption) {
+		nm := maintenance("a", append(opts, waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}))...)
 		w := scheduled(nm, podOf("w", func(p *drain.Pod) { p.Labels = map[string]string{"wait": ""} }), podOf("g"))
 		w.DrainConditions = true
 		phases := []string{"Pending", "Scheduled", "WaitForPodCompletion", "Draining", "Ready"}
@@ -381,7 +381,10 @@ var _ = Describe("Decide", func() {
 			w.Pods = w.Pods[min(1, len(w.Pods)):]
 			w.run()
 		}
-	})
+	},
+		Entry("with a cordon"),
+		Entry("without one", maintenanceOption(uncordoned)),
+	)
 
 	It("M16: should tell of no drain where there is none", func() {
 		w := scheduled(maintenance("a"))
