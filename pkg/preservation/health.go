@@ -53,6 +53,16 @@ func hasHealthTimeout(machine *machinev1alpha1.Machine) bool {
 	return c == nil || !ptr.Deref(c.DisableHealthTimeout, false)
 }
 
+// recoveredAt returns when machine-controller-manager found a Running machine healthy. The last operation tells that as well, and still does when
+// >= 0.62 begins or ends a preservation by itself, which sets the time of the status anew.
+func recoveredAt(machine *machinev1alpha1.Machine) time.Time {
+	at := machine.Status.CurrentStatus.LastUpdateTime.Time
+	if operation := machine.Status.LastOperation.LastUpdateTime; !operation.IsZero() {
+		at = earlier(at, operation.Time)
+	}
+	return at
+}
+
 // failedSince returns when the timer was started whose deadline the machine misses.
 func failedSince(machine *machinev1alpha1.Machine) time.Time {
 	switch machine.Status.CurrentStatus.Phase {

@@ -43,7 +43,7 @@ func (d *Decision) comesBack(s Span, g Group) time.Time {
 		return time.Time{}
 	}
 	from := s.Until.Add(writeTime)
-	if recovered := d.Machine.Status.CurrentStatus.LastUpdateTime.Time; recovered.After(from) {
+	if recovered := recoveredAt(d.Machine); recovered.After(from) {
 		from = recovered
 	}
 	return from.Add(g.Timeouts.For(d.Machine).Health)

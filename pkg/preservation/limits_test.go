@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -163,6 +164,13 @@ var _ = Describe("Limits", func() {
 				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute)), Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))), Node: Node("m")})
 				d, _ := round(g, now.Add(2*time.Minute))
 				Expect(d[0].Next).To(Equal(now.Add(time.Minute + facts.DefaultTimeouts.Health)))
+			})
+
+			It("P13, M12: should count anew although machine-controller-manager restarts its timer with a preservation", func() {
+				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now.Add(5*time.Minute)), Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))), Node: Node("m")})
+				g.Members[0].Machine.Status.LastOperation.LastUpdateTime = metav1.NewTime(now.Add(2 * time.Minute))
+				d, _ := round(g, now.Add(6*time.Minute))
+				Expect(d[0].Next).To(Equal(now.Add(2*time.Minute + facts.DefaultTimeouts.Health)))
 			})
 
 			It("P13: should read what the version before has written, which did not say when it ended", func() {

@@ -68,6 +68,11 @@ func TestKnownTimes(t *testing.T) {
 		"M12: a maintenance after the longest time for which a machine is kept": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Longest: 3 * time.Hour, Events: []Event{
 			{20 * time.Minute, Maintain{Machine: 0, For: time.Hour, Off: 30 * time.Minute, Again: 8 * time.Hour}},
 		}}, seen{failed: 2, "maintenance Draining > Ready": 2, "terminated": 0}},
+		// machine-controller-manager >= 0.62 restarts its timer with what is asked for, and the machine is as healthy as before.
+		"M12: a machine is asked for soon after a maintenance": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Maintain{Machine: 0, For: 30 * time.Minute}},
+			{time.Hour, Ask{0, true, "now", 0}},
+		}}, seen{kept: 2, "maintenance Draining > Ready": 1, "terminated": 0}},
 		// Its node is dead, and the second one asks for it when the first was taken away.
 		"M12: maintenances of a dead node follow each other": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Maintain{Machine: 0, Off: 9 * time.Hour, Forgets: true, Again: 65 * time.Minute}},

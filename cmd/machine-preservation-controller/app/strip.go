@@ -41,7 +41,10 @@ func stripMachine(m *machinev1alpha1.Machine) {
 		template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: brief.Cut(request)}
 	}
 	m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
-	status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
+	status := machinev1alpha1.MachineStatus{
+		CurrentStatus: m.Status.CurrentStatus,
+		LastOperation: machinev1alpha1.LastOperation{LastUpdateTime: m.Status.LastOperation.LastUpdateTime},
+	}
 	if len(m.Status.Conditions) > 0 { // all that is read of them is that there are any
 		status.Conditions = []corev1.NodeCondition{{Type: m.Status.Conditions[0].Type}}
 	}

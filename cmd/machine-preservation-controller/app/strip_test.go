@@ -120,6 +120,7 @@ var _ = Describe("Strip", func() {
 		Expect(m.Spec.ProviderID).To(Equal("local:///m"))
 		Expect(m.Spec.MachineConfiguration).To(Equal(want.Spec.MachineConfiguration))
 		Expect(m.Status.CurrentStatus).To(Equal(want.Status.CurrentStatus))
+		Expect(m.Status.LastOperation).To(Equal(machinev1alpha1.LastOperation{LastUpdateTime: now}), "M12: since when the machine is healthy")
 		want.ManagedFields = nil
 		Expect(m.ObjectMeta).To(Equal(want.ObjectMeta))
 		Expect(m.Spec.NodeTemplateSpec).To(Equal(machinev1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"node.machine.sapcloud.io/preserve": "now"}}}))
@@ -195,6 +196,7 @@ var _ = Describe("Strip", func() {
 	It("should drop what is large", func() {
 		Expect(strip(machine()).(*machinev1alpha1.Machine).Status).To(Equal(machinev1alpha1.MachineStatus{
 			CurrentStatus: machine().Status.CurrentStatus,
+			LastOperation: machinev1alpha1.LastOperation{LastUpdateTime: now},
 			Conditions:    []corev1.NodeCondition{{Type: corev1.NodeReady}},
 		}), "H2: of the conditions, that there are any")
 		Expect(strip(node()).(*corev1.Node).Status.Images).To(BeEmpty())
