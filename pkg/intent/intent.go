@@ -30,8 +30,10 @@ type Write struct {
 	Status bool
 	// Lock says that it is to be refused if the object has changed since it was read, but for the writes before it.
 	Lock bool
-	// LockEdits says that it is to be refused if somebody has edited the Machine since it was decided on: its annotations or its expiry. Of
-	// what machine-controller-manager does to it meanwhile, nothing matters: it may terminate it. No earlier write may change either.
+	// LockEdits says that it is to be refused if the annotations or the expiry of the Machine have changed since it was decided on, whoever
+	// changed them. All else may have: machine-controller-manager may terminate the Machine. Where >= 0.62 clears the expiry with that, the
+	// write is refused, and decided on anew. No earlier write of the decision may change either. Lock refuses more, and stands above it; a
+	// write that deletes has Lock only.
 	LockEdits bool
 	// AfterAll says that it waits for all earlier writes, of other objects as well. An object that is gone counts as written.
 	AfterAll bool

@@ -74,7 +74,8 @@ func restoreRequest(d Decision) []intent.Write {
 
 func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
 	return []intent.Write{
-		{Before: d.Machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
+		// What an operator does now must not be too late: the timer is what ends the machine (P6).
+		{Before: d.Machine, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
 		d.forget(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)

@@ -264,7 +264,7 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
 	return []intent.Write{
 		// Without the record nobody knows what the timer was.
-		{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			putBack(m, d, timeouts, now)
 		})},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.

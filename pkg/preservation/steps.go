@@ -205,11 +205,11 @@ func (d *Decision) unconsumed() string {
 	return d.Request.Spent
 }
 
-// forget returns the last write of a preservation. Only what was held for a deadline ends because the machine is healthy, which must still
-// be so (H4). All else ends whatever machine-controller-manager does to the machine meanwhile.
+// forget returns the write that ends a preservation. Where a hold is called off because its machine is healthy again, that must still be so: any
+// change refuses the write (H4). All other ends are refused only by an edit.
 func (d *Decision) forget(edit func(*machinev1alpha1.Machine)) intent.Write {
-	isHealthy := d.Current != nil && d.Current.Provisional && d.Machine.DeletionTimestamp == nil
-	return intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: isHealthy, LockEdits: !isHealthy, Edit: intent.Edit(edit)}
+	calledOff := d.Current != nil && d.Current.Provisional && d.Machine.DeletionTimestamp == nil
+	return intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: calledOff, LockEdits: !calledOff, Edit: intent.Edit(edit)}
 }
 
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.

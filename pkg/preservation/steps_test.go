@@ -18,6 +18,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -181,6 +182,18 @@ var _ = Describe("Steps", func() {
 				Expect(m.Node).To(Equal(Node("m", NotReady)))
 				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "node", "node/status"}))
 			})
+
+			DescribeTable("H4, P6: should refuse the end of a hold before the deadline", func(ends MachineOption, byAnyChange bool) {
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				carryOut(holder, &m, now.Add(-time.Second))
+				ends(m.Machine)
+				m.Node = Node("m")
+				last := slices.DeleteFunc(Steps(holder, decideAt(holder, m, now.Add(-time.Second)), timeouts, now), func(w intent.Write) bool { return !w.Record })
+				Expect(last).To(ConsistOf(And(HaveField("Lock", byAnyChange), HaveField("LockEdits", !byAnyChange))))
+			},
+				Entry("for any change if the machine is healthy again", Phase(machinev1alpha1.MachineRunning, now), true),
+				Entry("for edits if it is deleted", MachineOption(func(m *machinev1alpha1.Machine) { m.DeletionTimestamp = &metav1.Time{Time: now} }), false),
+			)
 
 			It("P9: should hold a machine that has no node", func() {
 				m := facts.Member{Machine: Machine("m", failing)}

@@ -21,19 +21,24 @@ import (
 )
 
 // NewClientBuilder returns a builder of fake clients without managed fields, for which each write would build a RESTMapper of the whole
-// scheme. Its clients cannot apply. They answer a JSON patch that fails a test as an API server does.
+// scheme. Its clients cannot apply. They answer a JSON patch that fails a test as an API server does: do not replace their interceptors, but wrap
+// the client.
 func NewClientBuilder(scheme *runtime.Scheme) *fakeclient.ClientBuilder {
 	return fakeclient.NewClientBuilder().WithScheme(scheme).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-				return unprocessable(c.Patch(ctx, obj, patch, opts...))
+				return Unprocessable(c.Patch(ctx, obj, patch, opts...))
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				return Unprocessable(c.SubResource(subresource).Patch(ctx, obj, patch, opts...))
 			},
 		})
 }
 
-func unprocessable(err error) error {
-	if !errors.Is(err, jsonpatch.ErrTestFailed) {
+// Unprocessable returns what an API server answers instead of an error: 422 to a JSON patch that fails a test.
+func Unprocessable(err error) error {
+	if !errors.Is(err, jsonpatch.ErrTestFailed) && !errors.Is(err, jsonpatch.ErrMissing) {
 		return err
 	}
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)

@@ -33,6 +33,15 @@ func TestKnownTimes(t *testing.T) {
 			{time.Hour, Break{0, Healthy}},
 			{4 * time.Hour, Break{0, Dead}},
 		}}, seen{failed: 1, "promised": 1, "terminated": 1}},
+		"T2, P1: a machine fails again, and one that is asked for takes the place at the same moment": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{0, Healthy}},
+			{90 * time.Minute, Break{0, Dead}},
+			{2 * time.Hour, Break{0, Healthy}},
+			{150 * time.Minute, Ask{1, true, "now", 0}},
+			{151 * time.Minute, Break{0, Dead}},
+			{151 * time.Minute, Break{1, Dead}},
+		}}, seen{failed: 2, "promised": some, "terminated": 2}},
 		// It is healthy again between the time at which it is held and the deadline.
 		"H4: a machine has almost failed again": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},

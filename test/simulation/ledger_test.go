@@ -29,7 +29,7 @@ func TestKnownFailures(t *testing.T) {
 			{30*time.Minute + 31*time.Second + 20*time.Millisecond, Restart{sidecarName, 12 * time.Minute}},
 			{35 * time.Minute, Break{0, Healthy}},
 		}}, seen{entries: 1, "Failed:Preserved > Running:Preserved": 1}},
-		// It knows less of why the machine goes, which is gone for both at the same moment.
+		// The second sidecar knows less of why the machine goes. Both see it go at the same moment.
 		"a second sidecar leads when a machine was let go of": {History{Replicas: 2, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
 			{17 * time.Minute, Break{0, Dead}},
 			{33 * time.Minute, Roll{}},

@@ -95,6 +95,11 @@ func (o *oracle) takenBeside(s *subject) (names []string) {
 	return names
 }
 
+// findsNoPlace says that a machine which had recovered fails again, and needs a place that there is not (T2, P1).
+func (o *oracle) findsNoPlace(s *subject) bool {
+	return !s.unhealthy.IsZero() && time.Since(s.unhealthy) >= healthTimeout-margin && len(o.takenBeside(s)) >= o.share
+}
+
 // lookAtFailure blames that a machine has failed for which there was a place, and is not kept for as long as if nobody had asked.
 // It looks when all that fail at the same moment have their places.
 func (o *oracle) lookAtFailure(name string, s *subject) {
@@ -127,6 +132,7 @@ func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.M
 		return
 	}
 	switch {
+	case !s.record.Kept && was.Phase != rules.FailedPreserved && o.findsNoPlace(s):
 	case !s.record.Kept:
 		o.blame("T2", "%s is let go of, and was to be kept until %s, whatever was asked for", name, f.promised.Format(time.DateTime))
 	case s.record.Written.Before(f.promised.Add(-time.Second)):

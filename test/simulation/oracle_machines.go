@@ -227,7 +227,7 @@ func (s *subject) isSpare() bool {
 	return s != nil && s.machine != nil && !s.record.Kept && s.machine.DeletionTimestamp == nil
 }
 
-// asked is how many machines have a place from before the share was lowered that persons ask for: their requests are not cancelled by it (T9).
+// asked is how many machines had a place before the share was lowered, and are kept for a person: a lower share does not end those (T9).
 func (o *oracle) asked() int {
 	asked, now := 0, time.Now()
 	for name, s := range o.machines {

@@ -18,7 +18,7 @@ type operators struct {
 	// from is what the share was before it was last lowered, and placed are those that had a place then (T9).
 	from   int
 	placed []string
-	// had are those, too: what persons ask for stays above the share (T9).
+	// had are those as well, and stay: a lower share ends nothing that persons ask for (T9).
 	had []string
 	// least and most are the shortest and the longest timeout that there was, and changed is when there was last another one (P6).
 	least, most time.Duration
@@ -224,8 +224,8 @@ func (o *oracle) lookAtEdit(name string, s *subject) {
 		return
 	}
 	if !s.gate.Since.Before(s.editedAt) {
-		if !s.edited.After(time.Now()) {
-			s.edited = time.Time{}
+		if now := time.Now(); s.edited.Before(now) {
+			s.edited = now // what is left ends with the validation
 		}
 		return
 	}
@@ -248,8 +248,8 @@ func (o *oracle) checkEdited(name string, s *subject) {
 	o.seen["let go when an operator says"]++
 	end := s.edited
 	s.edited = time.Time{}
-	if time.Now().Before(end) && !s.unhealthy.IsZero() && time.Since(s.unhealthy) >= healthTimeout-margin && len(o.takenBeside(s)) >= o.share {
-		return // it has failed again, and there is no place (P1)
+	if time.Now().Before(end) && o.findsNoPlace(s) {
+		return
 	}
 	if off := time.Since(end); off < -time.Second || time.Since(later(end, s.editedAt)) > 10*time.Second {
 		o.blame("P6", "%s is let go of %s after the end that an operator has edited", name, off)

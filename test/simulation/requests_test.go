@@ -41,7 +41,7 @@ func TestKnownRequests(t *testing.T) {
 			{15 * time.Minute, Break{0, Dead}},
 			{26 * time.Minute, Edit{0, 7 * time.Minute}},
 			{31 * time.Minute, Break{0, Healthy}},
-		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "terminated": 0}},
+		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, ended: 1, "terminated": 0}},
 		"P6, V3: an operator brings the end forward, and the machine is validated before it": {History{Replicas: 1, Share: 1, Timeout: 8 * time.Hour, Proof: PromptProof, Events: []Event{
 			{15 * time.Minute, Break{0, Dead}},
 			{30 * time.Minute, Edit{0, 2 * time.Hour}},

@@ -32,6 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // Serve answers a request of a process as a kube-apiserver does, in JSON. A watch lags behind by what lag says, and ends
@@ -201,6 +203,22 @@ func patch(object *unstructured.Unstructured, patchType types.PatchType, body []
 	default:
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", schema.GroupResource{}, object.GetName(), string(patchType), 0, false)
 	}
+}
+
+func patchJSON(object *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
+	change, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	before, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	after, err := change.Apply(before)
+	if err != nil {
+		return nil, builder.Unprocessable(err)
+	}
+	return decode(after)
 }
 
 // merge applies a merge patch (RFC 7386).
@@ -404,20 +422,4 @@ func discovery(path string) any {
 		}
 	}
 	return nil
-}
-
-func patchJSON(object *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
-	change, err := jsonpatch.DecodePatch(body)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	before, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	after, err := change.Apply(before)
-	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
-	}
-	return decode(after)
 }

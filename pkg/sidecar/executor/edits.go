@@ -5,34 +5,41 @@
 package executor
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
-	"net/http"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"gomodules.xyz/jsonpatch/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
-// patchUnlessEdited patches a Machine unless its annotations or its expiry are not what they were before, or it is another Machine. The API
-// server compares what is stored letter by letter, and an operator may have written the same expiry in another form. So what fails there is
-// patched with a lock of the whole object, whose answer counts.
-func patchUnlessEdited(ctx context.Context, writer client.Client, before, after *machinev1alpha1.Machine) error {
-	patch, err := unlessEdited(before, after)
+// unlessEdited patches a Machine, or its status, unless its annotations or its expiry are not what they were when it was decided on, or it is
+// another one. The API server compares what is stored letter by letter, and an operator may have written the same expiry in another form. So
+// if it refuses that, the patch is tried once more with a lock of the whole object: that succeeds if only the form differs.
+func unlessEdited(decided, before, after intent.Object, patch func(client.Patch) error) error {
+	was, isMachine := decided.(*machinev1alpha1.Machine)
+	if !isMachine {
+		return fmt.Errorf("a %T cannot be locked against edits", decided)
+	}
+	is := before.(*machinev1alpha1.Machine)
+	// An earlier write has returned what others had edited before it.
+	if isEdited(was, is) {
+		return apierrors.NewConflict(machinev1alpha1.Resource("machines"), is.Name, errors.New("its annotations or its expiry were edited"))
+	}
+	tested, err := testEdits(is, after)
 	if err != nil {
 		return err
 	}
-	to := after.DeepCopy()
-	status := apierrors.APIStatus(nil)
-	if err = writer.Patch(ctx, after, patch); !errors.As(err, &status) || status.Status().Code != http.StatusUnprocessableEntity {
+	if err := patch(tested); !apierrors.IsInvalid(err) {
 		return err
 	}
-	to.DeepCopyInto(after)
-	return writer.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return patch(client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{}))
 }
 
 func isEdited(before, after *machinev1alpha1.Machine) bool {
@@ -40,7 +47,9 @@ func isEdited(before, after *machinev1alpha1.Machine) bool {
 		!before.Status.CurrentStatus.PreserveExpiryTime.Equal(after.Status.CurrentStatus.PreserveExpiryTime)
 }
 
-func unlessEdited(before, after *machinev1alpha1.Machine) (client.Patch, error) {
+// testEdits returns a patch that fails unless what isEdited compares is as it was. What is left out there cannot be left out here: all annotations
+// are compared at once.
+func testEdits(before *machinev1alpha1.Machine, after intent.Object) (client.Patch, error) {
 	is, err := json.Marshal(before)
 	if err != nil {
 		return nil, err
@@ -53,13 +62,10 @@ func unlessEdited(before, after *machinev1alpha1.Machine) (client.Patch, error) 
 	if err != nil {
 		return nil, err
 	}
-	tests := []jsonpatch.Operation{
+	data, err := json.Marshal(append([]jsonpatch.Operation{
 		jsonpatch.NewOperation("test", "/metadata/uid", before.UID),
 		jsonpatch.NewOperation("test", "/metadata/annotations", before.Annotations),
-	}
-	if status := before.Status.CurrentStatus; status.Phase != "" { // else there is no status yet, and no path to be tested
-		tests = append(tests, jsonpatch.NewOperation("test", "/status/currentStatus/preserveExpiryTime", status.PreserveExpiryTime))
-	}
-	data, err := json.Marshal(append(tests, changes...))
+		jsonpatch.NewOperation("test", "/status/currentStatus/preserveExpiryTime", before.Status.CurrentStatus.PreserveExpiryTime),
+	}, changes...))
 	return client.RawPatch(types.JSONPatchType, data), err
 }

@@ -116,12 +116,14 @@ func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Objec
 	if apiequality.Semantic.DeepEqual(before, after) {
 		return nil, nil
 	}
-	if machine, isMachine := before.(*machinev1alpha1.Machine); isMachine && write.LockEdits {
-		// What came back of an earlier write may have been edited as well.
-		if isEdited(write.Before.(*machinev1alpha1.Machine), machine) {
-			return nil, apierrors.NewConflict(machinev1alpha1.Resource("machines"), machine.Name, errors.New("its annotations or its expiry were edited"))
+	do := func(patch client.Patch) error {
+		if write.Status {
+			return writer.Status().Patch(ctx, after, patch)
 		}
-		return after, patchUnlessEdited(ctx, writer, machine, after.(*machinev1alpha1.Machine))
+		return writer.Patch(ctx, after, patch)
+	}
+	if write.LockEdits && !write.Lock {
+		return after, unlessEdited(write.Before, before, after, do)
 	}
 	var opts []client.MergeFromOption
 	if write.Lock {
@@ -131,10 +133,7 @@ func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Objec
 	if _, isNode := before.(*corev1.Node); isNode { // conditions are merged by their type: the others are the kubelet's
 		patch = client.StrategicMergeFrom(before, opts...)
 	}
-	if write.Status {
-		return after, writer.Status().Patch(ctx, after, patch)
-	}
-	return after, writer.Patch(ctx, after, patch)
+	return after, do(patch)
 }
 
 // Read reads an object as it is now, on which its next writes are made, and returns whether it could.

@@ -155,7 +155,23 @@ var _ = Describe("Run", func() {
 
 		DescribeTable("should be refused for", func(ctx SpecContext, edit func(*machinev1alpha1.Machine)) {
 			changed(ctx, edit)
+			calls = nil
 			err := Apply(ctx, c, unlessEdited(mark(machine, "1"))).Err()
+			Expect(err).To(HaveOccurred())
+			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+			Expect(calls).To(HaveLen(2), "it may have been the form only")
+		},
+			Entry("an annotation", func(m *machinev1alpha1.Machine) { m.Annotations = map[string]string{"theirs": "true"} }),
+			Entry("the expiry", func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: Start.Add(time.Hour)}
+			}),
+		)
+
+		DescribeTable("should be refused for an edit that came back of an earlier write", func(ctx SpecContext, edit func(*machinev1alpha1.Machine)) {
+			changed(ctx, edit)
+			err := Apply(ctx, c, intent.Write{Before: machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(Start.Add(time.Second))
+			})}, unlessEdited(mark(machine, "1"))).Err()
 			Expect(err).To(HaveOccurred())
 			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
 		},
@@ -165,13 +181,26 @@ var _ = Describe("Run", func() {
 			}),
 		)
 
-		It("should be refused for an edit that came back of an earlier write", func(ctx SpecContext) {
+		It("should write the status as well, and refuse that as well", func(ctx SpecContext) {
+			toFailed := unlessEdited(intent.Write{Before: machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.Phase = machinev1alpha1.MachineFailed
+			})})
+			changed(ctx, func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"theirs"} })
+			run.Do(ctx, toFailed)
+			Expect(run.Err()).NotTo(HaveOccurred())
+			Expect(Latest(run, machine)).To(And(HaveField("Finalizers", ConsistOf("theirs")), HaveField("Status.CurrentStatus.Phase", machinev1alpha1.MachineFailed)))
 			changed(ctx, func(m *machinev1alpha1.Machine) { m.Annotations = map[string]string{"theirs": "true"} })
-			err := Apply(ctx, c, intent.Write{Before: machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
-				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(Start.Add(time.Second))
-			})}, unlessEdited(mark(machine, "1"))).Err()
-			Expect(err).To(HaveOccurred())
-			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+			Expect(pace.OnlyConflicts(Apply(ctx, c, toFailed).Err())).To(BeTrue())
+		})
+
+		It("should be refused for any change with a lock as well", func(ctx SpecContext) {
+			changed(ctx, func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"theirs"} })
+			Expect(pace.OnlyConflicts(Apply(ctx, c, locked(unlessEdited(mark(machine, "1")))).Err())).To(BeTrue())
+		})
+
+		It("should be an error of anything but a Machine", func(ctx SpecContext) {
+			Expect(Apply(ctx, c, unlessEdited(mark(node, "1"))).Err()).To(MatchError(ContainSubstring("a *v1.Node cannot be locked against edits")))
+			Expect(calls).To(BeEmpty())
 		})
 
 		It("should be refused for another Machine of its name", func(ctx SpecContext) {
@@ -181,7 +210,7 @@ var _ = Describe("Run", func() {
 			Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
 		})
 
-		It("should be written where the expiry is stored in another form", func(ctx SpecContext) {
+		It("should be written with a lock if the API server refuses the test", func(ctx SpecContext) {
 			refuse := true
 			before = func(client.Object) error {
 				if refuse {

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -171,16 +172,25 @@ var _ = Describe("Races", func() {
 					written = len(e.api.written())
 				})
 
-				It("T8: should end with the writes that it takes when machine-controller-manager terminates the machine", func(ctx SpecContext) {
-					e.meanwhile("Machine/m", func() {
-						Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
-						e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineTerminating, now))
-					})
+				It("T8: should end with the writes that it takes when machine-controller-manager deletes the machine", func(ctx SpecContext) {
+					e.meanwhile("Machine/m", func() { Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed()) })
 					e.persist(ctx)
 					Expect(e.api.written()[written:]).To(Or(
 						Equal([]string{"Node/m/status", "Machine/m"}),
 						Equal([]string{"Node/m/status", "Machine/m/status", "Machine/m"}),
 					))
+					Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+				})
+
+				It("T8 T10: should end when machine-controller-manager terminates the machine, and clears the expiry with that", func(ctx SpecContext) {
+					e.meanwhile("Machine/m", func() {
+						Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+						e.editMachine(ctx, "m", func(m *machinev1alpha1.Machine) {
+							m.Status.CurrentStatus = machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineTerminating, LastUpdateTime: metav1.NewTime(now)}
+						})
+					})
+					e.persist(ctx)
+					Expect(len(e.api.written()[written:])).To(BeNumerically("<=", 5))
 					Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
 					Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
 				})
@@ -196,7 +206,11 @@ var _ = Describe("Races", func() {
 				DescribeTable("P6: should obey an operator who puts it off", func(ctx SpecContext, before string) {
 					later := e.now().Add(time.Hour)
 					e.meanwhile(before, func() {
-						e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)), ExpiryInStatus(later))
+						if _, inStatus := holder.(preservation.PreserveExpiry); inStatus {
+							e.editMachine(ctx, "m", ExpiryInStatus(later))
+						} else {
+							e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later.UTC().Format(time.RFC3339)))
+						}
 					})
 					e.persist(ctx)
 					Expect(e.held(ctx)).To(ConsistOf("m"))
@@ -226,12 +240,14 @@ var _ = Describe("Races", func() {
 		})
 	}
 
-	It("P6: should obey an operator who puts the expiry off while the health timer is put back", func(ctx SpecContext) {
+	It("P6: should obey an operator who puts the expiry off before the health timer is put back", func(ctx SpecContext) {
 		e := withMachine(preservation.HealthTimer{}, Machine("m", failing(now)), Node("m", NotReady))
 		e.settle(ctx)
 		e.pass(72 * time.Hour)
-		later := e.now().Add(time.Hour).UTC().Format(time.RFC3339)
+		later, timer := e.now().Add(time.Hour).UTC().Format(time.RFC3339), e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime
 		e.meanwhile("Machine/m/status", func() { e.editMachine(ctx, "m", Annotation(prefix+"expiry-time", later)) })
+		_, _ = e.reconcile(ctx)
+		Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime).To(Equal(timer), "else the machine fails at once")
 		e.persist(ctx)
 		Expect(e.held(ctx)).To(ConsistOf("m"))
 	})

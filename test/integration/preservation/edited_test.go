@@ -33,14 +33,22 @@ var _ = Describe("Edited expiry", func() {
 			edit := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"currentStatus":{"preserveExpiryTime":%q}}}`, form))
 			Expect(api.Status().Patch(ctx, machine, edit)).To(Succeed())
 
-			end := intent.Write{Before: machine.DeepCopy(), LockEdits: true, Edit: func(o intent.Object) { o.SetAnnotations(map[string]string{"ended": "true"}) }}
-			Expect(executor.Apply(ctx, api, end).Err()).To(Succeed())
-			Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
-			Expect(machine.Annotations).To(HaveKeyWithValue("ended", "true"))
+			phase := func(phase machinev1alpha1.MachinePhase) intent.Write {
+				return intent.Write{Before: machine, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.Phase = phase })}
+			}
+			annotate := func(name string) intent.Write {
+				return intent.Write{Before: machine, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { m.Annotations = map[string]string{name: "true"} })}
+			}
+			Expect(executor.Apply(ctx, api, phase(machinev1alpha1.MachineUnknown), annotate("ended")).Err()).To(Succeed())
+			is := &machinev1alpha1.Machine{}
+			Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), is)).To(Succeed())
+			Expect(is).To(And(HaveField("Annotations", HaveKeyWithValue("ended", "true")), HaveField("Status.CurrentStatus.Phase", machinev1alpha1.MachineUnknown)))
 
-			again := executor.Apply(ctx, api, intent.Write{Before: end.Before, LockEdits: true, Edit: func(o intent.Object) { o.SetAnnotations(map[string]string{"again": "true"}) }})
-			Expect(pace.OnlyConflicts(again.Err())).To(BeTrue(), "%v", again.Err())
-			Expect(again.Err()).To(HaveOccurred())
+			for _, late := range []intent.Write{phase(machinev1alpha1.MachinePending), annotate("again")} {
+				err := executor.Apply(ctx, api, late).Err()
+				Expect(err).To(HaveOccurred())
+				Expect(pace.OnlyConflicts(err)).To(BeTrue(), "%v", err)
+			}
 		}, SpecTimeout(10*time.Minute))
 	}
 })
