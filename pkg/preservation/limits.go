@@ -90,6 +90,9 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 	} else {
 		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest && !d.hoursSpent // it waits for the next month
 		d.kept = d.kept.settle(target != nil || asked, now)
+		if d.refusesAgain() {
+			d.kept.Until = now.Truncate(time.Second).UTC()
+		}
 	}
 	if target != nil && !target.hasOnly(Claim.ownBound) {
 		if d.kept.Since.IsZero() {
@@ -105,6 +108,12 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 			d.lookAt(at)
 		}
 	}
+}
+
+// refusesAgain says that a request is refused, and deleted, of a machine that was preserved before. It was asked for all the same: what is used up
+// does not come back for the next request.
+func (d *Decision) refusesAgain() bool {
+	return d.Current == nil && d.Target == nil && d.Request.Value == v1alpha1.RequestNow && d.ConsumeRequest && !d.hoursSpent && !d.kept.Since.IsZero()
 }
 
 // spend notes for how long the machine was preserved, and what of AnnotationRemediation no longer counts.

@@ -198,6 +198,21 @@ var _ = Describe("Limits", func() {
 				})
 			}
 
+			if native { // else the request stays, and is not heeded
+				It("P13: should not count anew while a request that is deleted is put back again and again", func() {
+					g := group(facts.Member{Machine: Machine("m", worn), Node: Node("m")})
+					for at := now; at.Before(now.Add(time.Hour)); at = at.Add(time.Minute) {
+						asked(g.Members[0].Node)
+						d, _ := settled(g, at)
+						Expect(d.Target).To(BeNil(), "at %s", at)
+					}
+					settled(g, now.Add(time.Hour+quietTime))
+					asked(g.Members[0].Node)
+					d, _ := settled(g, now.Add(time.Hour+quietTime))
+					Expect(d.Target).NotTo(BeNil())
+				})
+			}
+
 			It("T2 H4: should leave no trace of a failure that did not happen", func() {
 				ends := now.Add(time.Hour)
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})

@@ -191,6 +191,9 @@ func (l *Ledger) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		again, err = l.look(ctx, req.Name)
 	}
 
+	if pace.OnlyConflicts(err) { // somebody has written the entry meanwhile, which is no trouble of the shoot's
+		return reconcile.Result{RequeueAfter: pace.MinRetry}, nil
+	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if err == nil {
