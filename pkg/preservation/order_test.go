@@ -262,8 +262,14 @@ func TestWrites(t *testing.T) {
 					t.Errorf("P5: what somebody else has made of the taints or the request of %s meanwhile is lost", d.Machine.Name)
 				}
 				machine, isMachine := write.Before.(*machinev1alpha1.Machine)
-				if changesTimer := before.Machine.Status.CurrentStatus.LastUpdateTime != m.Machine.Status.CurrentStatus.LastUpdateTime; d.Target == nil && (changesTimer && !write.LockEdits || write.Record && write.Lock == write.LockEdits) {
-					t.Errorf("P6: what an operator does about %s meanwhile is lost", d.Machine.Name)
+				ends := isMachine && d.Target == nil
+				changesTimer := before.Machine.Status.CurrentStatus.LastUpdateTime != m.Machine.Status.CurrentStatus.LastUpdateTime
+				if ends && changesTimer && !write.LockEdits || write.LockEdits && !ends {
+					t.Errorf("P6: what an operator does about %s meanwhile is lost, or what machine-controller-manager does is not seen", d.Machine.Name)
+				}
+				calledOff := d.Current != nil && d.Current.Provisional && d.Machine.DeletionTimestamp == nil
+				if ends && write.Record && (write.Lock != calledOff || write.LockEdits == calledOff) {
+					t.Errorf("H4 T10: what machine-controller-manager does to %s meanwhile hinders its end, or is not seen", d.Machine.Name)
 				}
 				if isMachine && !write.Status && (write.Lock || write.LockEdits) == (d.Confirm && write.Record && d.Target != nil) {
 					t.Errorf("what somebody else has written on %s meanwhile is lost, or hinders a hold that was read live", machine.Name)

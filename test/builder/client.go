@@ -36,7 +36,7 @@ func NewClientBuilder(scheme *runtime.Scheme) *fakeclient.ClientBuilder {
 		})
 }
 
-// Unprocessable returns what an API server answers instead of an error: 422 to a JSON patch that fails a test.
+// Unprocessable returns what an API server answers instead of an error: 422 to a JSON patch that fails a test, or names a path that there is not.
 func Unprocessable(err error) error {
 	if !errors.Is(err, jsonpatch.ErrTestFailed) && !errors.Is(err, jsonpatch.ErrMissing) {
 		return err
