@@ -124,12 +124,8 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 	if isWorkedOn(m) {
 		return trouble{}, false
 	}
-	var ready *corev1.NodeCondition
-	if m.Node != nil {
-		ready = v1alpha1.ConditionOf(m.Node, corev1.NodeReady)
-	}
 	if IsHealthy(m, unhealthy) {
-		back := earlierOf(now, ready.LastTransitionTime.Time)
+		back := earlierOf(now, v1alpha1.ConditionOf(m.Node, corev1.NodeReady).LastTransitionTime.Time)
 		settled := back.Add(limits.SettlingTime)
 		// What became ready while it was young has joined, and not recovered.
 		return trouble{to: settled, over: settled}, back.After(m.Node.CreationTimestamp.Add(limits.SettlingTime)) && now.Before(settled)
@@ -141,8 +137,8 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 	}
 	t.from = now
 	began := []time.Time{failedSince(m.Machine)}
-	if ready != nil && ready.Status != corev1.ConditionTrue {
-		began = append(began, ready.LastTransitionTime.Time)
+	if bad := FirstBad(m, unhealthy); bad != nil {
+		began = append(began, bad.LastTransitionTime.Time)
 	}
 	if doubted {
 		began = append(began, status.LastUpdateTime.Time)

@@ -51,6 +51,16 @@ var _ = Describe("StormOf", func() {
 			}
 			return m
 		}
+		bad = func(since int) NodeOption {
+			return func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions, condition("Bad", "True", since))
+			}
+		}
+		lastKnown = func(since int) MachineOption {
+			return func(m *machinev1alpha1.Machine) {
+				m.Status.Conditions = []corev1.NodeCondition{condition("Ready", "Unknown", since)}
+			}
+		}
 		phase = func(phase machinev1alpha1.MachinePhase, since int) MachineOption { return Phase(phase, at(since)) }
 		kept  = func(since int) MachineOption { return Annotation("since", at(since).Format(time.RFC3339)) }
 	)
@@ -80,6 +90,11 @@ var _ = Describe("StormOf", func() {
 		})),
 		Entry("a preserved one from when it failed, however its timer was shifted", 1, silent(now-5), silent(now-5, phase("Unknown", now-5), kept(now-100))),
 		Entry("one whose node has told of another failure since, from the first one on", 1, silent(now-5), silent(now-5, phase("Unknown", now-100))),
+
+		Entry("one that is ready and unhealthy from when it became that, although machine-controller-manager doubts it only since a reset of its timer", 2,
+			silent(now-30), withNode(member("True", now-28, phase("Unknown", now-1)), bad(now-28)), healthy()),
+		Entry("one that has lost its node from when that was not ready", 2,
+			silent(now-30), Member{Machine: Machine("m", phase("Unknown", now-1), lastKnown(now-28))}),
 
 		Entry("not one that is being deleted", 0, silent(now-5, Deleted(at(now)))),
 		Entry("not one that is terminating", 0, silent(now-5, phase("Terminating", now))),
