@@ -24,6 +24,10 @@ func TestKnownRequests(t *testing.T) {
 		"H4: a machine has almost failed": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Blink{Break{0, Dead}, 10*time.Minute + 15*time.Second}},
 		}}, seen{kept: 0, asked: 0, "terminated": 0}},
+		"H4: a machine has almost failed while the sidecar cannot reach its node": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{15 * time.Minute, Outage{Process: sidecarName, Server: "shoot", For: 48 * time.Minute}},
+			{20 * time.Minute, Blink{Break{0, Dead}, 10*time.Minute + 15*time.Second}},
+		}}, seen{kept: 0, asked: 0, "terminated": 0}},
 		"P4: a pool is hibernated whose machines are kept": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{25 * time.Minute, Ask{1, true, "now", 0}},

@@ -57,12 +57,14 @@ type task struct {
 }
 
 // pending returns a task for each decision that there is something to be written for. It says whether some wait for the
-// nodes. The places of the pool may be shared (P20).
+// nodes. One that was denied to clean its node, and finds nothing there any more, waits for that to be forgotten (P14). The places of the
+// pool may be shared (P20).
 func (r *Reconciler) pending(decisions []preservation.Decision, pool string, shared bool, now time.Time) (tasks []*task, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		steps := preservation.Steps(r.Holder, *d, r.Timeouts, now)
 		if len(steps) == 0 {
+			waits = waits || d.NodeDenied
 			continue
 		}
 		if d.NodeUnknown && d.Target == nil && !d.NodeDenied {
@@ -80,6 +82,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, sha
 			ended:      make(chan struct{}),
 		}
 		if !d.Confirm && !slices.ContainsFunc(steps, preservation.Changes) {
+			waits = waits || d.NodeDenied
 			continue
 		}
 		task.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: task.wrote}
@@ -261,7 +264,7 @@ func (r *task) wrote(ctx context.Context, step intent.Write) {
 	if why == nil && r.decision.NodeUnknown {
 		why = errors.New("it could not be read for too long")
 	}
-	if r.decision.Target == nil && why != nil {
+	if r.decision.Target == nil && why != nil && r.decision.LeavesTraces() {
 		logf.FromContext(ctx).Info("Released a machine, but not cleaned up its node", "machine", r.decision.Machine.Name, "pool", r.pool, "reason", why.Error())
 		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released, but taint, annotations and condition of its preservation are still on its node: "+why.Error())
 	}

@@ -136,6 +136,26 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 				unheld(ctx, e)
 			})
 
+			It("H4: should tell of no traces that nobody left on a node, and look once more to remove the mark of them", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", near(now), Annotation(preserve, "when-failed")), Node("m", NotReady))
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(cause))
+				e.heal(ctx, "m")
+				e.nodeCache = e.snapshotNodes(ctx)
+				e.restart()
+				e.api.readNode = func(string) error { return errors.New("no answer") }
+				for end := e.now().Add(7 * time.Minute); e.now().Before(end); {
+					result, err := e.reconcile(ctx)
+					Expect(err).NotTo(HaveOccurred())
+					if result.RequeueAfter == 0 {
+						break
+					}
+					e.pass(result.RequeueAfter)
+				}
+				Expect(e.machine(ctx, "m").Annotations).To(And(HaveKeyWithValue(preserve, "when-failed"), Not(HaveKey(cause)), Not(HaveKey(prefix+"preservation-record"))))
+				Expect(e.recorder.take()).To(BeEmpty())
+			})
+
 			It("should end a preservation that is stopped, within five minutes", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
 				preserved(ctx, e)
