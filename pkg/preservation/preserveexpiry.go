@@ -158,7 +158,16 @@ func (d *Decision) nodeCarries() bool {
 	if d.Node == nil || d.stays() && d.nodeValue() == v1alpha1.RequestTrue {
 		return false
 	}
-	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "" || d.Request.Value == v1alpha1.RequestFalse)
+	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "" || d.Request.Value == v1alpha1.RequestFalse) && !d.isUnseen()
+}
+
+// isUnseen says that machine-controller-manager >= 0.62 has yet to see the request on the Node, perhaps long after us: it would end what only
+// the Node holds, and terminate a failed machine. So the Machine holds until then. When machine-controller-manager sees the request, it
+// notes that on the Machine, and removes what is there. What it cannot read, it never notes.
+func (d *Decision) isUnseen() bool {
+	_, holds := setAside(d.Machine, false)
+	return d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == "" && d.Request.explicit() && d.Request.Value == d.nodeValue() &&
+		!d.stays() && (holds || d.Current == nil && d.Target.Failing())
 }
 
 // heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,

@@ -707,7 +707,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
-			m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			m := facts.Member{Machine: Machine("m", failing, Annotation(lastApplied, "when-failed")), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "machine/status", "node", "machine", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
 			Expect(Noted(m.Machine)).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
@@ -835,14 +835,54 @@ var _ = Describe("Steps", func() {
 			Entry("it is taken for running after an outage", machinev1alpha1.MachineRunning),
 		)
 
-		It("R2: should hold on the object that carries the request by now", func() {
-			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
-			carryOut(PreserveExpiry{}, &m, now)
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
-			NodeAnnotation(preserve, "when-failed")(m.Node)
-			carryOut(PreserveExpiry{}, &m, now)
-			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
-			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+		Context("a request on the node that machine-controller-manager may not have seen yet", func() {
+			// sees is what it writes when it has seen the request.
+			sees := func(m *machinev1alpha1.Machine, request string) {
+				delete(m.Annotations, preserve)
+				m.Annotations[lastApplied] = request
+			}
+			held := func(on, request string) facts.Member {
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
+				if on == "machine" {
+					carryOut(PreserveExpiry{}, &m, now)
+				}
+				NodeAnnotation(preserve, request)(m.Node)
+				carryOut(PreserveExpiry{}, &m, now)
+				return m
+			}
+
+			DescribeTable("R2 P8: should not be what holds before that", func(on, request string) {
+				m := held(on, request)
+				Expect(Noted(m.Machine)).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "Machine:")))
+				Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, request))
+				Expect(decideAt(PreserveExpiry{}, m, now).Target.Cause()).To(Equal(request))
+				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
+
+				sees(m.Machine, request)
+				carryOut(PreserveExpiry{}, &m, now)
+				Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+				Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+				Expect(decideAt(PreserveExpiry{}, m, now).Target.Cause()).To(Equal(request))
+			},
+				Entry("when-failed, of a machine that is held", "machine", "when-failed"),
+				Entry("now, of a machine that is held", "machine", "now"),
+				Entry("when-failed, of a machine that is not", "", "when-failed"),
+				Entry("now, of a machine that is not", "", "now"),
+			)
+
+			It("R2: should hold at once if it cannot be read there before it is replaced", func() {
+				m := held("machine", "true")
+				Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+				Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			})
+
+			It("R4: should leave nothing on the machine when the preservation ends before that", func() {
+				m := held("machine", "now")
+				later := now.Add(400 * time.Hour)
+				carryOut(PreserveExpiry{}, &m, later)
+				Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+				Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
+			})
 		})
 
 		It("R2: should put nothing on the node that was set aside for a hold on another one", func() {

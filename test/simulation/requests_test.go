@@ -61,6 +61,18 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Timeout{time.Hour}},
 			{2 * time.Hour, Break{1, Dead}},
 		}}, seen{kept: 2, let: 2, "terminated": 2}},
+		"P8: machine-controller-manager sees the request late that is made for a machine that is kept": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{50 * time.Minute, Lag{managerName, "shoot", 5 * time.Minute, 30 * time.Minute}},
+			{50 * time.Minute, Lag{machineControllerName, "shoot", 5 * time.Minute, 30 * time.Minute}},
+			{time.Hour, Ask{0, true, "now", time.Hour}},
+		}}, seen{kept: 1, let: 1, "terminated": 1}},
+		"P8: machine-controller-manager sees the request late that keeps a machine": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{25 * time.Minute, Lag{managerName, "shoot", 15 * time.Minute, 40 * time.Minute}},
+			{25 * time.Minute, Lag{machineControllerName, "shoot", 15 * time.Minute, 40 * time.Minute}},
+			{26 * time.Minute, Ask{0, true, "when-failed", time.Hour}},
+		}}, seen{kept: 1, let: 1, "terminated": 1}},
 		"P14: somebody forges what machine-controller-manager writes": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, forged, 0}},
 			{30 * time.Minute, Break{0, Dead}},

@@ -40,6 +40,7 @@ var defects = []defect{
 	{"P13: what is used up never comes back", domain + "limits.go", "if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {", "if at := d.comesBack(s, g); !at.IsZero() && false {"},
 	{"P15: what fails for a new reason takes no place", domain + "distribute.go", "			missing++\n", ""},
 	{"P15: what others show as well is all let go of", domain + "distribute.go", "return shown[reasonOf(d)] < 2", "return shown[reasonOf(d)] < 1"},
+	{"P16: only an unready node tells since when it is unhealthy", "pkg/facts/storm.go", "bad != nil {\n", "bad != nil && bad.Type == \"Ready\" {\n"},
 	{"P16: a storm takes the places", domain + "decide.go", "case asker == theShare && g.Storm.IsOn() &&", "case asker == theShare && g.Storm.IsOn() && false &&"},
 	{"P16: a storm is over with the outage", "pkg/facts/storm.go", "&& now.Before(settled)\n\t}\n\tstatus", "&& false\n\t}\n\tstatus"},
 	{"P16: a storm lasts for ever", "pkg/facts/storm.go", "func (s Storm) IsOn() bool { return s.Failing > s.Limit }", "func (s Storm) IsOn() bool { return s.Failing > 0 && s.Limit > 0 }"},
@@ -77,4 +78,9 @@ var defects = []defect{
 var defectsOf061 = []defect{
 	{"R4: a veto is deleted", domain + "steps.go", "if annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {\n		delete", "if annotations[v1alpha1.AnnotationPreserve] != \"\" {\n		delete"},
 	{"R5: a time that is too short counts", domain + "request.go", "timeout >= v1alpha1.MinMachinePreserveTimeout && ", "timeout > 0 && "},
+}
+
+// defectsOf062 show only beside machine-controller-manager 0.62, which is told on the Machine or the Node what it is to hold.
+var defectsOf062 = []defect{
+	{"P8: what holds a machine moves where it is not seen yet", domain + "preserveexpiry.go", " && !d.isUnseen()", ""},
 }

@@ -14,7 +14,7 @@ import (
 // TestDefects keeps the table in step with the product: what a defect breaks is there once, and is Go when it is broken.
 func TestDefects(t *testing.T) {
 	whats := map[string]bool{}
-	for _, d := range slices.Concat(defects, defectsOf061) {
+	for _, d := range slices.Concat(defects, defectsOf061, defectsOf062) {
 		if whats[d.what] {
 			t.Errorf("there are two defects %q", d.what)
 		}

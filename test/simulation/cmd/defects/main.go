@@ -55,11 +55,11 @@ const tag061 = "mcm061"
 
 // putBack returns how many defects no history has shown.
 func putBack(ctx context.Context, o options, only *regexp.Regexp) (missed int, err error) {
-	found, table := 0, defects
+	found, more := 0, defectsOf062
 	if o.tags == tag061 {
-		table = slices.Concat(defects, defectsOf061)
+		more = defectsOf061
 	}
-	for _, d := range table {
+	for _, d := range slices.Concat(defects, more) {
 		if !only.MatchString(d.what) {
 			continue
 		}
