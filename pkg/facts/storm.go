@@ -125,7 +125,7 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 		return trouble{}, false
 	}
 	if IsHealthy(m, unhealthy) {
-		back := earlierOf(now, v1alpha1.ConditionOf(m.Node, corev1.NodeReady).LastTransitionTime.Time)
+		back := earlierOf(now, readyOf(m).LastTransitionTime.Time)
 		settled := back.Add(limits.SettlingTime)
 		// What became ready while it was young has joined, and not recovered.
 		return trouble{to: settled, over: settled}, back.After(m.Node.CreationTimestamp.Add(limits.SettlingTime)) && now.Before(settled)
@@ -136,20 +136,34 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 		return trouble{}, false
 	}
 	t.from = now
-	began := []time.Time{failedSince(m.Machine)}
-	if bad := FirstBad(m, unhealthy); bad != nil {
-		began = append(began, bad.LastTransitionTime.Time)
-	}
-	if doubted {
-		began = append(began, status.LastUpdateTime.Time)
-	}
-	for _, at := range began {
+	begins := func(at time.Time) {
 		if !at.IsZero() {
 			t.from = earlierOf(t.from, at)
 		}
 	}
-	t.to, t.over = t.from.Add(max(limits.SettlingTime, timeouts.For(m.Machine).Health)), t.from.Add(maxFailureAge)
+	begins(failedSince(m.Machine))
+	if ready := readyOf(m); ready != nil && ready.Status != corev1.ConditionTrue {
+		begins(ready.LastTransitionTime.Time)
+	}
+	if doubted {
+		begins(status.LastUpdateTime.Time)
+	}
+	last := t.from
+	// Nobody knows whether the machine fails since its first condition was bad, or only since then: machine-controller-manager may have begun
+	// to count anew, or the list of conditions may have changed. It belongs to the failures of both times.
+	if bad := FirstBad(m, unhealthy); bad != nil {
+		begins(bad.LastTransitionTime.Time)
+	}
+	t.to, t.over = last.Add(max(limits.SettlingTime, timeouts.For(m.Machine).Health)), last.Add(maxFailureAge)
 	return t, now.Before(t.over)
+}
+
+// readyOf returns the condition Ready of a machine's node, nil if there is none.
+func readyOf(m Member) *corev1.NodeCondition {
+	if m.Node == nil {
+		return nil
+	}
+	return v1alpha1.ConditionOf(m.Node, corev1.NodeReady)
 }
 
 func earlierOf(a, b time.Time) time.Time {

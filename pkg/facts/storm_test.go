@@ -95,6 +95,13 @@ var _ = Describe("StormOf", func() {
 			silent(now-30), withNode(member("True", now-28, phase("Unknown", now-1)), bad(now-28)), healthy()),
 		Entry("one that has lost its node from when that was not ready", 2,
 			silent(now-30), Member{Machine: Machine("m", phase("Unknown", now-1), lastKnown(now-28))}),
+		Entry("one that has lost its node, and was not ready once before, as one of now", 2,
+			silent(now-5), Member{Machine: Machine("m", phase("Unknown", now-4), lastKnown(now-200))}),
+		Entry("those that have long had what makes them unhealthy only since the list of conditions has changed", 3,
+			withNode(member("True", 1, phase("Unknown", now-1)), bad(now-30)), withNode(member("True", 1, phase("Unknown", now-1)), bad(now-48*60)),
+			withNode(member("True", 1, phase("Unknown", now-1)), bad(now-250)), healthy()),
+		Entry("P14: one of whose bad conditions one has no time", 2, silent(now-30),
+			withNode(silent(now-28, phase("Unknown", now-1)), Condition("Bad", "True", "", ""))),
 
 		Entry("not one that is being deleted", 0, silent(now-5, Deleted(at(now)))),
 		Entry("not one that is terminating", 0, silent(now-5, phase("Terminating", now))),
