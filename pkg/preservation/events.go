@@ -31,7 +31,7 @@ const (
 	EventValidationWaived = "MachineValidationWaived"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
-	// EventNodeDenied says why the taint, the annotations and the condition of a preservation that ended are still on the Node (P14).
+	// EventNodeDenied says why the taint, the annotations and the condition of a preservation that ended may still be on the Node (P14).
 	EventNodeDenied = "PreservedNodeDenied"
 	// EventRefused says why a machine that failed is not preserved, or why a request is refused.
 	EventRefused = "MachinePreservationRefused"

@@ -194,13 +194,6 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	return []intent.Write{tell}
 }
 
-// LeavesTraces says that something of a preservation may still be on its Node if that cannot be written when it ends. A hold before the
-// deadline has written nothing there but what is set aside (H4).
-func (d *Decision) LeavesTraces() bool {
-	_, aside := setAside(d.Machine, true)
-	return d.Current == nil || !d.Current.Provisional || d.ConsumeRequest || aside
-}
-
 // unconsumed returns the request on the Node that is used up and cannot be deleted there, empty for none.
 func (d *Decision) unconsumed() string {
 	switch {

@@ -525,7 +525,7 @@ var _ = Describe("Actuator", func() {
 				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 				Expect(machine().Annotations).NotTo(HaveKey(cause))
 				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved")))
-				Expect(recorder.Events).To(Receive(ContainSubstring("Machine is released, but taint, annotations and condition of its preservation are still on its node")))
+				Expect(recorder.Events).To(Receive(ContainSubstring("Machine is released, but taint, annotations and condition of its preservation may still be on its node")))
 			})
 
 			It("T10: should leave the machines of a shoot alone that is deleted", func() {

@@ -79,7 +79,7 @@ var _ = Describe("P10: end", func() {
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(e.recorder.take()).To(ContainElement(
-					"Machine/m Warning PreservedNodeDenied: Machine is released, but taint, annotations and condition of its preservation are still on its node: it could not be read for too long"))
+					"Machine/m Warning PreservedNodeDenied: Machine is released, but taint, annotations and condition of its preservation may still be on its node: it could not be read for too long"))
 			})
 		})
 	}

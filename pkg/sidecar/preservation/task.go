@@ -57,8 +57,8 @@ type task struct {
 }
 
 // pending returns a task for each decision that there is something to be written for. It says whether some wait for the
-// nodes. One that was denied to clean its node, and finds nothing there any more, waits for that to be forgotten (P14). The places of the
-// pool may be shared (P20).
+// nodes. Where the node could not be cleaned, and nothing is left to be cleaned, the next round removes the mark of that (P14). The places
+// of the pool may be shared (P20).
 func (r *Reconciler) pending(decisions []preservation.Decision, pool string, shared bool, now time.Time) (tasks []*task, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -82,7 +82,6 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, sha
 			ended:      make(chan struct{}),
 		}
 		if !d.Confirm && !slices.ContainsFunc(steps, preservation.Changes) {
-			waits = waits || d.NodeDenied
 			continue
 		}
 		task.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: task.wrote}
@@ -202,9 +201,11 @@ func (r *task) confirm(ctx context.Context) bool {
 	return preservation.RequestOf(member, r.MaxTimeout).Value == r.decision.Request.Value
 }
 
-// releases says that the record is about to be removed: nobody would look for our marks on the node any more.
+// releases says that the record is about to be removed, or the mark that the node could not be cleaned: nobody would look for what is on the
+// node any more.
 func (r *task) releases() bool {
-	return r.decision.Current != nil && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
+	isLast := r.decision.Current != nil || preservation.ReadNotes(r.decision.Machine).NodeUncleaned
+	return isLast && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
 }
 
 // restsOnCache says that the node is about to be marked for a record that is in the cache, and that was not written now. The task before
@@ -264,9 +265,9 @@ func (r *task) wrote(ctx context.Context, step intent.Write) {
 	if why == nil && r.decision.NodeUnknown {
 		why = errors.New("it could not be read for too long")
 	}
-	if r.decision.Target == nil && why != nil && r.decision.LeavesTraces() {
+	if r.decision.Target == nil && why != nil {
 		logf.FromContext(ctx).Info("Released a machine, but not cleaned up its node", "machine", r.decision.Machine.Name, "pool", r.pool, "reason", why.Error())
-		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released, but taint, annotations and condition of its preservation are still on its node: "+why.Error())
+		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released, but taint, annotations and condition of its preservation may still be on its node: "+why.Error())
 	}
 }
 
