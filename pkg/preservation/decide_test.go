@@ -248,6 +248,8 @@ var _ = Describe("Decide", func() {
 			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("H4 T4: the deadline of one that was asked for", unhealthy(failing, Annotation(preserve, "when-failed"), HeldUntil(now, "when-failed", later)), int32(0),
 			outcome{Rule: "T4", Target: &Record{Claims: []Claim{{Cause: "when-failed", Expiry: later}}, Failed: true}, Next: later}),
+		Entry("H4 T1 P11: the deadline of one that is asked for at that very moment begins the preservation", unhealthy(failing, Annotation(preserve, "now"), HeldUntil(now, "auto", later)), int32(1),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}, {Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: expiry}),
 		Entry("H1: Running proves nothing while the node is not ready", unhealthy(Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("H1: nor while the node is unhealthy in another way",

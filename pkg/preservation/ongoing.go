@@ -202,7 +202,8 @@ func (d *Decision) replace() {
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail(g Group, now time.Time) {
 	d.become(RuleFail, WhyMachineFailed)
-	if a := askerOf(d.Target.Cause()); d.Target.Provisional && a.onceFailed {
+	// Nobody was told that it had begun, also where somebody asks at the very deadline.
+	if a := askerOf(d.Target.Cause()); d.Current.Provisional || d.Target.Provisional && a.onceFailed {
 		d.become(a.begun.Rule, a.begun)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
