@@ -155,19 +155,22 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 // nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine. Of
 // true it reads neither, until that is replaced on the Node or goes.
 func (d *Decision) nodeCarries() bool {
-	if d.Node == nil || d.stays() && d.nodeValue() == v1alpha1.RequestTrue {
+	if d.Node == nil || d.stays() && d.nodeValue() == v1alpha1.RequestTrue || d.isUnseen() {
 		return false
 	}
-	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "" || d.Request.Value == v1alpha1.RequestFalse) && !d.isUnseen()
+	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "" || d.Request.Value == v1alpha1.RequestFalse)
 }
 
-// isUnseen says that machine-controller-manager >= 0.62 has yet to see the request on the Node, perhaps long after us: it would end what only
-// the Node holds, and terminate a failed machine. So the Machine holds until then. When machine-controller-manager sees the request, it
-// notes that on the Machine, and removes what is there. What it cannot read, it never notes.
+// isUnseen says that machine-controller-manager >= 0.62 may have yet to see the request on the Node, perhaps long after us. It would end
+// what only the Node holds, and terminate a failed machine. So the Machine goes on to hold, or begins to when the machine is about to fail
+// and when a hold was ended in that way. When machine-controller-manager sees the request, it notes it on the Machine, and removes what
+// is there. Of true it notes nothing, and leaves the machine alone.
 func (d *Decision) isUnseen() bool {
+	_, moved := setAside(d.Machine, true)
 	_, holds := setAside(d.Machine, false)
-	return d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == "" && d.Request.explicit() && d.Request.Value == d.nodeValue() &&
-		!d.stays() && (holds || d.Current == nil && d.Target.Failing())
+	fails := d.Target.Failing() && (d.Current == nil || !d.Current.Failing())
+	return d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == "" && d.Request.explicit() && !d.stays() && !moved &&
+		(holds || fails || isStopped(d.Machine))
 }
 
 // heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,

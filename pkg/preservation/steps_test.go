@@ -870,10 +870,33 @@ var _ = Describe("Steps", func() {
 				Entry("now, of a machine that is not", "", "now"),
 			)
 
-			It("R2: should hold at once if it cannot be read there before it is replaced", func() {
-				m := held("machine", "true")
+			DescribeTable("R1 P8: should not be what holds either if it is never noted", func(on string) {
+				m := held(on, "true")
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+				Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "true"))
+				Expect(decideAt(PreserveExpiry{}, m, now).Target.Cause()).To(Equal("now"))
+			},
+				Entry("of a machine that is held", "machine"),
+				Entry("of a machine that is not", ""),
+			)
+
+			It("should be what holds a healthy machine, until machine-controller-manager has ended that", func() {
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "24h"))}
+				carryOut(PreserveExpiry{}, &m, now)
 				Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
-				Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+				m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
+				carryOut(PreserveExpiry{}, &m, now)
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).NotTo(BeNil())
+				Expect(decideAt(PreserveExpiry{}, m, now).Request.Value).To(Equal("now"))
+			})
+
+			It("H4: should not be what holds a preserved machine that is about to fail", func() {
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(prefix+"timeout", "24h"))}
+				carryOut(PreserveExpiry{}, &m, now.Add(-time.Minute))
+				failing(m.Machine)
+				carryOut(PreserveExpiry{}, &m, now)
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
 			})
 
 			It("R4: should leave nothing on the machine when the preservation ends before that", func() {

@@ -11,6 +11,45 @@ import (
 	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
+// TestKnownUnseen lets machine-controller-manager see the shoot late when a person asks for a machine on its node.
+func TestKnownUnseen(t *testing.T) {
+	const (
+		kept   = "not kept > " + rules.FailedPreserved
+		failed = rules.FailedPreserved + " > not kept"
+	)
+	unseen := func(share int, at, by time.Duration, events ...Event) History {
+		return History{Replicas: 2, Share: share, Timeout: 4 * time.Hour, Events: append([]Event{
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{at, Lag{managerName, "shoot", by, 40 * time.Minute}},
+			{at, Lag{machineControllerName, "shoot", by, 40 * time.Minute}},
+		}, events...)}
+	}
+	runKnown(t, map[string]known{
+		"P8: now is asked for, and the machine is kept": {unseen(1, 50*time.Minute, 5*time.Minute,
+			Event{time.Hour, Ask{0, true, "now", time.Hour}},
+		), seen{kept: 1, failed: 1, "terminated": 1}},
+		"P8: when-failed is asked for, and the machine is kept": {unseen(1, 50*time.Minute, 5*time.Minute,
+			Event{time.Hour, Ask{0, true, "when-failed", time.Hour}},
+		), seen{kept: 1, failed: 1, "terminated": 1}},
+		"P8, R1: true is asked for, and the machine is kept": {unseen(1, 50*time.Minute, 5*time.Minute,
+			Event{time.Hour, Ask{0, true, "true", time.Hour}},
+		), seen{kept: 1, failed: 1, "terminated": 1}},
+		"P8: when-failed is asked for before the machine fails": {unseen(0, 25*time.Minute, 15*time.Minute,
+			Event{26 * time.Minute, Ask{0, true, "when-failed", time.Hour}},
+		), seen{kept: 1, failed: 1, "terminated": 1}},
+		"P8: now is asked for right before the machine is about to fail": {unseen(0, 25*time.Minute, 15*time.Minute,
+			Event{29*time.Minute + 25*time.Second, Ask{0, true, "now", time.Hour}},
+		), seen{failed: 1, "terminated": 1}},
+		"P8, R1: true is asked for when the machine is about to fail": {unseen(0, 25*time.Minute, 15*time.Minute,
+			Event{29*time.Minute + 45*time.Second, Ask{0, true, "true", time.Hour}},
+		), seen{failed: 1, "terminated": 1}},
+		"P8, M12: when-failed is asked for while the node is maintained": {unseen(0, 25*time.Minute, 15*time.Minute,
+			Event{18 * time.Minute, Maintain{Machine: 0, For: 25 * time.Minute}},
+			Event{26 * time.Minute, Ask{0, true, "when-failed", time.Hour}},
+		), seen{failed: 1, "terminated": 1}},
+	})
+}
+
 // TestKnownRequests is TestKnown for what people and operators ask for, and forbid.
 func TestKnownRequests(t *testing.T) {
 	const (
@@ -28,6 +67,10 @@ func TestKnownRequests(t *testing.T) {
 			{15 * time.Minute, Outage{Process: sidecarName, Server: "shoot", For: 48 * time.Minute}},
 			{20 * time.Minute, Blink{Break{0, Dead}, 10*time.Minute + 15*time.Second}},
 		}}, seen{kept: 0, asked: 0, "terminated": 0}},
+		"P11: a person asks for a machine at the very deadline that it is held for": {History{Replicas: 1, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{30*time.Minute + 31*time.Second, Ask{0, false, "now", 0}},
+		}}, seen{kept: 1, "terminated": 1}},
 		"P4: a pool is hibernated whose machines are kept": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{25 * time.Minute, Ask{1, true, "now", 0}},
@@ -61,18 +104,6 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Timeout{time.Hour}},
 			{2 * time.Hour, Break{1, Dead}},
 		}}, seen{kept: 2, let: 2, "terminated": 2}},
-		"P8: machine-controller-manager sees the request late that is made for a machine that is kept": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
-			{20 * time.Minute, Break{0, Deadlocked}},
-			{50 * time.Minute, Lag{managerName, "shoot", 5 * time.Minute, 30 * time.Minute}},
-			{50 * time.Minute, Lag{machineControllerName, "shoot", 5 * time.Minute, 30 * time.Minute}},
-			{time.Hour, Ask{0, true, "now", time.Hour}},
-		}}, seen{kept: 1, let: 1, "terminated": 1}},
-		"P8: machine-controller-manager sees the request late that keeps a machine": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
-			{20 * time.Minute, Break{0, Deadlocked}},
-			{25 * time.Minute, Lag{managerName, "shoot", 15 * time.Minute, 40 * time.Minute}},
-			{25 * time.Minute, Lag{machineControllerName, "shoot", 15 * time.Minute, 40 * time.Minute}},
-			{26 * time.Minute, Ask{0, true, "when-failed", time.Hour}},
-		}}, seen{kept: 1, let: 1, "terminated": 1}},
 		"P14: somebody forges what machine-controller-manager writes": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, forged, 0}},
 			{30 * time.Minute, Break{0, Dead}},

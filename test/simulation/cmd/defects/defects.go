@@ -82,5 +82,5 @@ var defectsOf061 = []defect{
 
 // defectsOf062 show only beside machine-controller-manager 0.62, which is told on the Machine or the Node what it is to hold.
 var defectsOf062 = []defect{
-	{"P8: what holds a machine moves where it is not seen yet", domain + "preserveexpiry.go", " && !d.isUnseen()", ""},
+	{"P8: what holds a machine moves where it is not seen yet", domain + "preserveexpiry.go", " || d.isUnseen() {", " {"},
 }
