@@ -166,11 +166,13 @@ func (d *Decision) nodeCarries() bool {
 // and when a hold was ended in that way. When machine-controller-manager sees the request, it notes it on the Machine, and removes what
 // is there. Of true it notes nothing, and leaves the machine alone.
 func (d *Decision) isUnseen() bool {
+	if !d.Request.explicit() || d.stays() || d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] != "" {
+		return false
+	}
 	_, moved := setAside(d.Machine, true)
 	_, holds := setAside(d.Machine, false)
 	fails := d.Target.Failing() && (d.Current == nil || !d.Current.Failing())
-	return d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == "" && d.Request.explicit() && !d.stays() && !moved &&
-		(holds || fails || isStopped(d.Machine))
+	return !moved && (holds || fails || isStopped(d.Machine))
 }
 
 // heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,
