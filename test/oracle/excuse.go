@@ -62,6 +62,8 @@ const (
 	Unheld Kind = "taken for Running by MCM 0.61 (H1)"
 	// Touched is what was done to a machine, or its node: it is not yet as it is to be.
 	Touched Kind = "something was done to it"
+	// Denied is a node that cannot be written to: the end of a preservation waits a while for that (P14).
+	Denied Kind = "its node cannot be written to (P14)"
 	// Storm is that there may be too many machines that fail at the same time: the share preserves none then (P16).
 	Storm Kind = "too many machines fail (P16)"
 	// PlaceFreed is a place within the share that was given back, which may count as taken for a moment (T8).

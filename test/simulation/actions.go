@@ -382,7 +382,7 @@ func (a Deny) do(w *World) {
 	if name == "" {
 		return
 	}
-	w.oracle.disturbMachine(name, a.For)
+	w.oracle.deny(name, a.For)
 	link := w.processes[sidecarName].links["shoot"]
 	link.Deny(name, true)
 	time.AfterFunc(a.For, func() { link.Deny(name, false) })

@@ -27,6 +27,8 @@ const (
 	// soon is how long it may take until what has happened is acted on, and recently how long machine-controller-manager may take.
 	soon     = time.Minute
 	recently = 30 * time.Minute
+	// denied is for how long the end of a preservation waits for a node that cannot be written to (P14).
+	denied = 5 * time.Minute
 	// rollTime is how long an update may take after the last thing that was done.
 	rollTime = 3 * time.Hour
 	// restTime is for how long nothing must be written at the end of a history.
@@ -146,6 +148,13 @@ func (o *oracle) disturbMachine(name string, d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.subject(name).Add(rules.Excuse{Kind: rules.Touched, From: time.Now(), Until: time.Now().Add(d)})
+}
+
+func (o *oracle) deny(name string, d time.Duration) {
+	o.disturbMachine(name, d)
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.subject(name).Add(rules.Excuse{Kind: rules.Denied, From: time.Now(), Until: time.Now().Add(d)})
 }
 
 func (o *oracle) ask(name, value string, onNode bool) {

@@ -229,9 +229,13 @@ func (o *oracle) lookAtEdit(name string, s *subject) {
 		}
 		return
 	}
+	late := soon
+	if s.since(rules.Denied) < soon {
+		late += denied
+	}
 	switch quiet := time.Since(later(s.editedAt, o.last(rules.Fault))) > soon; {
 	case !quiet:
-	case time.Since(s.edited) > soon:
+	case time.Since(s.edited) > late:
 		o.blame("P6", "%s is kept, and an operator let it be so until %s", name, s.edited.Format(time.DateTime))
 	case s.edited.After(time.Now()) && !s.record.Expiry.Equal(s.edited):
 		o.blame("P6", "%s is kept until %s, and an operator let it be so until %s", name, s.record.Expiry.Format(time.DateTime), s.edited.Format(time.DateTime))

@@ -99,6 +99,12 @@ func TestKnownRequests(t *testing.T) {
 			{31 * time.Minute, Break{0, Healthy}},
 			{34 * time.Minute, Edit{0, 15 * time.Minute}},
 		}}, seen{kept: 1, "validation begins": 1, "validation ends": 1, "let go when an operator says": 1, "terminated": 0}},
+		"P6, P14: the end that an operator wants comes while the node cannot be written to": {History{Replicas: 1, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{15 * time.Minute, Break{0, Dead}},
+			{time.Hour, Edit{0, time.Hour + 3*time.Minute + 17*time.Second}},
+			{90 * time.Minute, Break{0, Healthy}},
+			{110 * time.Minute, Deny{0, 44 * time.Minute}},
+		}}, seen{kept: 1, ended: 1}},
 		"P6: the timeout changes while a machine is kept": {History{Replicas: 3, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Timeout{time.Hour}},
