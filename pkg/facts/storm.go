@@ -149,8 +149,8 @@ func troubleOf(m Member, failedSince func(*machinev1alpha1.Machine) time.Time, l
 		begins(status.LastUpdateTime.Time)
 	}
 	last := t.from
-	// Nobody knows whether the machine fails since its first condition was bad, or only since then: machine-controller-manager may have begun
-	// to count anew, or the list of conditions may have changed. It belongs to the failures of both times.
+	// A condition may have been bad before. Nobody knows which of the two times is the beginning: machine-controller-manager may have begun to
+	// count anew since, or the list of conditions may have changed. The failure belongs to those of both times.
 	if bad := FirstBad(m, unhealthy); bad != nil {
 		begins(bad.LastTransitionTime.Time)
 	}

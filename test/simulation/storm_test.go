@@ -42,7 +42,7 @@ func TestKnownStorms(t *testing.T) {
 		// Only the condition of the node still says since when it is unhealthy: machine-controller-manager begins to count anew.
 		"P16: the timers of machines are reset whose zone was away": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Storm: storm, Events: []Event{
 			{20 * time.Minute, ZoneOutage{2, 2, time.Hour}},
-			{22 * time.Minute, Outage{Process: "machine-controller", Server: "seed", For: 32 * time.Minute}},
+			{22 * time.Minute, Outage{Process: machineControllerName, Server: "seed", For: 32 * time.Minute}},
 			{22 * time.Minute, Break{0, Deadlocked}},
 		}}, seen{kept: 1, "storm": some}},
 		"P16: machines fail one after the other": {History{Replicas: 4, Share: 3, Timeout: 4 * time.Hour, Storm: storm, Events: []Event{
