@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -68,10 +69,11 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
+	// Confirming is a semaphore of one, held from when a group is read live until its Machines are written: two groups would each
+	// see the nodes that the other is about to take away as ready (X8). A mutex would let nobody stop who waits for those calls.
+	Confirming *semaphore.Weighted
+
 	observations sync.Map // *observations by reconcile.Request
-	// confirming is held from when a group is read live until its Machines are written: two groups would each see the nodes that
-	// the other is about to take away as ready (X8).
-	confirming sync.Mutex
 }
 
 // Nodes reads and writes the shoot's nodes.
@@ -115,8 +117,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
 // decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
-	r.confirming.Lock()
-	defer r.confirming.Unlock()
+	if err := r.Confirming.Acquire(ctx, 1); err != nil {
+		return nil, nil, err
+	}
+	defer r.Confirming.Release(1)
 	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
 		return r.decide(ctx, req, observations, live)
 	})

@@ -5,6 +5,7 @@
 package remediation_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -760,6 +761,20 @@ var _ = Describe("Reconciler", func() {
 			Expect(err).NotTo(HaveOccurred())
 			other.Wait()
 			Expect([]string{e.phase(ctx, "a"), e.phase(ctx, "b")}).To(Equal([]string{"PoweringOff", "Waiting"}))
+		})
+
+		It("should stop waiting for another MachineDeployment when it is to stop", func(ctx SpecContext) {
+			e := newEnvironment("m")
+			e.ask(ctx, "m")
+			Expect(e.Confirming.Acquire(ctx, 1)).To(Succeed(), "for another")
+			stopped, stop := context.WithCancel(ctx)
+			stop()
+			_, err := e.Reconciler.Reconcile(stopped, request1)
+			Expect(err).To(MatchError(context.Canceled))
+			Expect(e.phase(ctx, "m")).To(BeEmpty())
+			e.Confirming.Release(1)
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
 		})
 
 		It("P14: should wait without an error, and look again, where the shoot does not tell", func(ctx SpecContext) {
