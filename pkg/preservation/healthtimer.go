@@ -72,15 +72,17 @@ func restoreRequest(d Decision) []intent.Write {
 	}
 }
 
-func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
-	return []intent.Write{
-		// What an operator does now must not be too late: the timer is what ends the machine (P6).
-		{Before: d.Machine, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
-		d.forget(func(m *machinev1alpha1.Machine) {
-			finish(m, d, now)
-			syncNodeRequest(m, d)
-		}),
+func (HealthTimer) release(d Decision, clean []intent.Write, timeouts facts.Timeouts, now time.Time) []intent.Write {
+	// What an operator does now must not be too late: the timer is what ends the machine (P6).
+	timer := intent.Write{Before: d.Machine, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })}
+	forget := d.forget(func(m *machinev1alpha1.Machine) {
+		finish(m, d, now)
+		syncNodeRequest(m, d)
+	})
+	if d.nodeGoes { // an edit that refuses the timer finds the request on the node, without which nobody would ask for the machine any more
+		return append(append([]intent.Write{timer}, clean...), forget)
 	}
+	return append(clean, timer, forget)
 }
 
 // putBack lets machine-controller-manager's own timeouts end a machine that was held: the health timer is what it was, and

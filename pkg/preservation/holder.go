@@ -30,9 +30,9 @@ type Holder interface {
 	hold(d Decision, timeouts facts.Timeouts) []intent.Write
 	// settle returns the steps that can wait until the node is protected.
 	settle(d Decision) []intent.Write
-	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
-	// not preserved but carries leftovers of a preservation.
-	release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write
+	// release returns the steps that end the hold and remove what is on the Machine, with those that clean its node among them. They
+	// also clean a machine that is not preserved but carries leftovers of a preservation.
+	release(d Decision, clean []intent.Write, timeouts facts.Timeouts, now time.Time) []intent.Write
 }
 
 // finish removes the preservation from the Machine's metadata, and leaves a mark if the machine is to be terminated.

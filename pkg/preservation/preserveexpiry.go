@@ -275,10 +275,10 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 	}
 }
 
-func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
-	return []intent.Write{
+func (h PreserveExpiry) release(d Decision, clean []intent.Write, timeouts facts.Timeouts, now time.Time) []intent.Write {
+	return append(clean,
 		// Without the record nobody knows what the timer was.
-		{Before: d.Machine, AfterAll: true, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+		intent.Write{Before: d.Machine, AfterAll: true, Status: true, LockEdits: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			putBack(m, d, timeouts, now)
 		})},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
@@ -289,7 +289,7 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 			}
 			dropBeatenRequest(m, d)
 		}),
-		{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
+		intent.Write{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			switch {
 			case m.DeletionTimestamp != nil:
 				return // it goes, whatever its expiry
@@ -310,5 +310,5 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 				m.Status.CurrentStatus.PreserveExpiryTime = nil
 			}
 		})},
-	}
+	)
 }

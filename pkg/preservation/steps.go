@@ -47,9 +47,9 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 		steps = append(cleanNode(d, now), d.forget(dropRecord))
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
-		steps = holder.release(d, timeouts, now)
+		steps = holder.release(d, nil, timeouts, now)
 	default:
-		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
+		steps = holder.release(d, cleanNode(d, now), timeouts, now)
 	}
 	for i := range steps {
 		steps[i].AfterAll = steps[i].AfterAll && !d.NodeDenied

@@ -673,6 +673,13 @@ var _ = Describe("Steps", func() {
 		Expect(Noted(m.Machine)).NotTo(HaveKey(released))
 	})
 
+	It("T8 P6: should put the health timer back before the request goes from a node that goes with its machine", func() {
+		m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
+		carryOut(HealthTimer{}, &m, now)
+		Expect(carryOut(HealthTimer{}, &m, expiry)).To(Equal([]string{"machine/status", "node/status", "machine"}))
+		Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
+	})
+
 	It("R2: should forget the request on the node with its preservation, also where nobody syncs it", func() {
 		m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now), Annotation(lastApplied, "now")), NodeUnknown: true}
 		carryOut(PreserveExpiry{}, &m, now)
