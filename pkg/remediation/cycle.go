@@ -178,7 +178,7 @@ func (d *decision) powerOff() {
 // the host is on.
 func (d *decision) mayPowerOff() bool {
 	if !d.Host.Live {
-		d.Confirm = true
+		d.Confirm, d.ConfirmOthers = true, true
 		return false
 	}
 	untouched := d.is.phase == v1alpha1.PowerCyclePoweringOff && !d.ownsHost() && d.is.record.On == ""
@@ -260,7 +260,7 @@ func (d *decision) conclude(phase, note string) {
 // confirmed before.
 func (d *decision) begin() {
 	if !d.Host.Live {
-		d.Confirm = true
+		d.Confirm, d.ConfirmOthers = true, true
 		return
 	}
 	stamp := d.stamp()

@@ -185,18 +185,6 @@ var _ = Describe("Decide", func() {
 		Expect(NodeContentsOf(nil, []*storagev1.VolumeAttachment{{}}, nil)).To(Equal(NodeContents{VolumeAttachments: 1}))
 	})
 
-	DescribeTable("X2: until when a host may be asked to be off", func(phase string, may bool) {
-		Expect(MayPowerOff(builder.Machine("m", builder.Annotation(phaseKey, phase)))).To(Equal(may))
-	},
-		Entry("before its cycle", "", true),
-		Entry("while that waits", "Waiting", true),
-		Entry("while it is powered off", "PoweringOff", true),
-		Entry("not any more when it is off", "MakingNodeSafe", false),
-		Entry("not while it is powered on", "PoweringOn", false),
-		Entry("not while its node starts", "Starting", false),
-		Entry("again after the cycle", "Succeeded", true),
-	)
-
 	Describe("X2: no host is left off", func() {
 		DescribeTable("when the request is removed",
 			func(stage func(), phase string) {
@@ -872,12 +860,14 @@ var _ = Describe("Decide", func() {
 			Expect(m.host.owner).To(BeNil())
 		})
 		It("X3, X8: begins nothing, switches nothing off and makes nothing safe unless the host was read live", func() {
-			rest := func() Decision {
+			rest := func(mayPowerOff bool) Decision {
 				GinkgoHelper()
 				w.engine()
 				w.sync()
 				d := w.decide()[0]
 				Expect(d.Confirm).To(BeTrue())
+				Expect(d.ConfirmOthers).To(Equal(mayPowerOff))
+				Expect(d.PowersOff()).To(BeFalse())
 				Expect(d.PowerOff).To(BeNil())
 				if d.WriteMachine != nil {
 					Expect(UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine))).To(Equal(UnderWay(m.obj)))
@@ -888,15 +878,19 @@ var _ = Describe("Decide", func() {
 				w.look()
 				return w.last[0]
 			}
-			Expect(rest().Confirm).To(BeFalse())
+			begins := rest(true)
+			Expect(begins.Confirm).To(BeFalse())
+			Expect(begins.PowersOff()).To(BeTrue())
 			Expect(m.phase()).To(Equal("PoweringOff"))
-			Expect(rest().PowerOff).NotTo(BeNil())
+			asks := rest(true)
+			Expect(asks.PowerOff).NotTo(BeNil())
+			Expect(asks.PowersOff()).To(BeTrue())
 			m.host.act()
 			m.host.report(w.now)
 			w.sync()
 			w.look()
 			Expect(m.phase()).To(Equal("MakingNodeSafe"))
-			rest()
+			rest(false)
 			Expect(tainted(m.node)).To(BeTrue())
 		})
 		It("X8: waits for a health timeout after an outage", func() {

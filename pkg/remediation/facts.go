@@ -248,11 +248,14 @@ type Decision struct {
 	Restore *Owner
 	// Confirm says that the decision must not rely on a cache, which may lag: it may not show that the cycle is under way, that
 	// another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any decision is
-	// carried out, the caller must read live all Machines of the group and the Others, with the Node and the host of each member for
-	// which Confirm was ever set, and decide again, like the function Confirm. The last decision may be carried out even if
-	// something could not be read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. Until
-	// the Machines are written, no other group of the shoot may be confirmed: both together could switch off too many nodes.
+	// carried out, the caller must read live all Machines of the group, with the Node and the host of each member for which Confirm was
+	// ever set, and decide again, like the function Confirm. The last decision may be carried out even if something could not be
+	// read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. One that PowersOff must rest on
+	// Others that were read live, too, and until its Machine is written, none of another group of the shoot may: both together could
+	// switch off too many nodes.
 	Confirm bool
+	// ConfirmOthers says, beside Confirm, that a cycle may begin, or the host be asked to be off, once the decision is confirmed.
+	ConfirmOthers bool
 	// ReadNodeContents says that this machine cannot continue before NodeContents is known.
 	ReadNodeContents bool
 	// Events must be emitted after the writes.

@@ -92,8 +92,14 @@ func (d *decision) holdsHost() bool {
 
 // isReleased says that the machine has no host, or one that is known not to be kept off for it.
 func (d *decision) isReleased() bool {
-	if d.Host == nil {
+	switch {
+	case d.Host == nil:
 		return d.NoHost != ""
+	case d.ownsHost():
+		return false
+	case d.is.finalizer && !d.Host.Live: // a cache may not know yet that it was asked to be off
+		d.Confirm = true
+		return false
 	}
-	return !d.ownsHost()
+	return true
 }

@@ -168,10 +168,10 @@ func UnderWay(machine *machinev1alpha1.Machine) bool {
 // Began returns when the power cycle of a machine began that is under way, or was last; zero if there was none.
 func Began(machine *machinev1alpha1.Machine) time.Time { return readState(machine).record.Began }
 
-// MayPowerOff says that the host of a machine can still be asked to be off for the first time, or again: its cycle has not begun
-// or is not beyond that.
-func MayPowerOff(machine *machinev1alpha1.Machine) bool {
-	return !UnderWay(machine) || machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCyclePoweringOff
+// PowersOff says that the decision begins a cycle, or asks for the host to be off.
+func (d Decision) PowersOff() bool {
+	begins := d.WriteMachine != nil && UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine)) && !UnderWay(d.Machine)
+	return begins || d.PowerOff != nil
 }
 
 // forget returns the state without the cycle that was last. The phase and the wait of a request go as well: the same decision sets them

@@ -112,7 +112,7 @@ func (d *decision) judge() {
 		d.waitsUntil(certain)
 	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
 	case d.Healthy && !d.Live:
-		d.Confirm = true
+		d.Confirm, d.ConfirmOthers = true, true
 	default:
 		d.to.record.Healthy = new(d.Healthy && !d.Unasked.IsZero() && !certain.After(d.Unasked))
 	}
@@ -130,7 +130,7 @@ func (d *decision) drop() {
 		return
 	}
 	if !d.Live {
-		d.Confirm = true
+		d.Confirm, d.ConfirmOthers = true, true
 		return
 	}
 	note := recovered

@@ -411,9 +411,15 @@ type lagging struct {
 
 // Get implements client.Reader.
 func (l lagging) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if node, ok := obj.(*corev1.Node); ok && key.Name == l.old.GetName() {
-		l.old.(*corev1.Node).DeepCopyInto(node)
-		return nil
+	if key.Name == l.old.GetName() {
+		switch obj := obj.(type) {
+		case *corev1.Node:
+			l.old.(*corev1.Node).DeepCopyInto(obj)
+			return nil
+		case *unstructured.Unstructured:
+			l.old.(*unstructured.Unstructured).DeepCopyInto(obj)
+			return nil
+		}
 	}
 	return l.Client.Get(ctx, key, obj, opts...)
 }
@@ -421,10 +427,17 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 // List implements client.Reader.
 func (l lagging) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	err := l.Client.List(ctx, list, opts...)
-	if machines, ok := list.(*machinev1alpha1.MachineList); ok {
-		for i := range machines.Items {
-			if machines.Items[i].Name == l.old.GetName() {
-				l.old.(*machinev1alpha1.Machine).DeepCopyInto(&machines.Items[i])
+	switch list := list.(type) {
+	case *machinev1alpha1.MachineList:
+		for i := range list.Items {
+			if list.Items[i].Name == l.old.GetName() {
+				l.old.(*machinev1alpha1.Machine).DeepCopyInto(&list.Items[i])
+			}
+		}
+	case *unstructured.UnstructuredList:
+		for i := range list.Items {
+			if list.Items[i].GetName() == l.old.GetName() {
+				l.old.(*unstructured.Unstructured).DeepCopyInto(&list.Items[i])
 			}
 		}
 	}

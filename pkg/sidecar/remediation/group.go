@@ -31,9 +31,9 @@ import (
 
 // group returns a MachineDeployment with its machines that matter, and nil if there are none. If live names any machine, all machines
 // are read live, and otherwise from the cache. Also read live are the nodes and the hosts of the named machines, and of all machines
-// whose host may be off for us. All other nodes and hosts are read from the cache, and the Others, too, if none of the named machines may
-// be switched off. If group returns both an error and a group, some hosts are not known.
-func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID]) (*remediation.Group, error) {
+// whose host may be off for us. All other nodes and hosts are read from the cache, and the Others, too, unless countLive says otherwise.
+// If group returns both an error and a group, some hosts are not known.
+func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID], countLive bool) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
@@ -99,8 +99,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		group.Members = append(group.Members, member)
 	}
 	if group.Settings != nil && !group.ShootAway {
-		// Only machines that may be switched off must wait for a shoot that hangs.
-		if !slices.ContainsFunc(machines, func(m *machinev1alpha1.Machine) bool { return live.Has(m.UID) && remediation.MayPowerOff(m) }) {
+		if !countLive {
 			from = cached
 		}
 		listing, cancel := context.WithTimeout(ctx, listTimeout)

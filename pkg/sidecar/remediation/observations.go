@@ -31,8 +31,10 @@ type quiet struct {
 	over        bool
 }
 
+// contents is what was left on a node when it was read without an error, and how the last reading went.
 type contents struct {
 	remediation.NodeContents
+	err  error
 	time time.Time
 }
 

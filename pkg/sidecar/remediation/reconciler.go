@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
@@ -69,8 +71,9 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
-	// Confirming is a semaphore of one, held from when a group is read live until its Machines are written: two groups would each
-	// see the nodes that the other is about to take away as ready (X8). A mutex would let nobody stop who waits for those calls.
+	// Confirming is a semaphore of one, held from when the Others are read live until the Machines of the group are written: two groups
+	// would each see the nodes that the other is about to take away as ready (X8). A mutex would let nobody stop who waits for those
+	// calls.
 	Confirming *semaphore.Weighted
 
 	observations sync.Map // *observations by reconcile.Request
@@ -94,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	value, _ := r.observations.LoadOrStore(req, newObservations())
 	observations := value.(*observations)
 
-	decisions, err := r.decide(ctx, req, observations, nil)
+	decisions, err := r.decide(ctx, req, observations, nil, false)
 	var tasks []task
 	if slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.Confirm }) {
 		decisions, tasks, err = r.confirm(ctx, req, observations, decisions)
@@ -117,21 +120,30 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
 // decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
+	again := func(countLive bool) ([]remediation.Decision, error) {
+		return remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
+			return r.decide(ctx, req, observations, live, countLive)
+		})
+	}
+	// A host that is to be released waits for no other group, and for no list of all nodes (X5, P14).
+	if !slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers }) {
+		if confirmed, err := again(false); !slices.ContainsFunc(confirmed, remediation.Decision.PowersOff) {
+			return confirmed, r.writeMachines(ctx, confirmed), err
+		}
+	}
 	if err := r.Confirming.Acquire(ctx, 1); err != nil {
 		return nil, nil, err
 	}
 	defer r.Confirming.Release(1)
-	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
-		return r.decide(ctx, req, observations, live)
-	})
-	return decisions, r.writeMachines(ctx, decisions), err
+	confirmed, err := again(true)
+	return confirmed, r.writeMachines(ctx, confirmed), err
 }
 
-// decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
-// hosts are not known as they are.
-func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID]) ([]remediation.Decision, error) {
+// decide returns the decisions on a group, of which so many machines are read live, and the Others if countLive says so, nil if there is
+// none. With an error, some hosts are not known as they are.
+func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID], countLive bool) ([]remediation.Decision, error) {
 	read := r.Clock.Now()
-	group, err := r.group(ctx, req, observations, live)
+	group, err := r.group(ctx, req, observations, live, countLive)
 	if group == nil {
 		return nil, err
 	}
@@ -149,27 +161,35 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observat
 }
 
 // readContents completes the group with what is left on the nodes that are out of service, and says whether that is more than
-// was known. What has been read a short time ago is not read again, unless nothing was left then.
+// was known. What has been read a short time ago is not read again, unless nothing was left then. What the shoot does not answer in time
+// counts as unknown, and delays nothing else for longer than that (P14).
 func (r *Reconciler) readContents(ctx context.Context, observations *observations, group *remediation.Group, decisions []remediation.Decision) bool {
-	known := false
-	for i, d := range decisions {
+	patient, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	known := make([]bool, len(decisions))
+	workqueue.ParallelizeUntil(ctx, parallel, len(decisions), func(i int) {
+		d := decisions[i]
 		if !d.ReadNodeContents {
-			continue
+			return
 		}
 		now := r.Clock.Now()
 		left := observations.left(d.Machine.UID)
-		if left.NodeContents == (remediation.NodeContents{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
-			call, cancel := context.WithTimeout(ctx, callTimeout)
-			read, err := r.ReadNodeContents(call, d.Node.Name)
-			cancel()
-			if err != nil {
-				logf.FromContext(ctx).Info("Not known what is left of a node", "machine", d.Machine.Name, "reason", err.Error())
-				continue
+		if old := !now.Before(left.time.Add(remediation.PollInterval)); old || left.err == nil && left.NodeContents == (remediation.NodeContents{}) {
+			left.time, left.err = now, panics.Catch(ctx, func() error {
+				read, err := r.ReadNodeContents(patient, d.Node.Name)
+				if err == nil {
+					left.NodeContents = read
+				}
+				return err
+			})
+			if left.err != nil {
+				logf.FromContext(ctx).Info("Not known what is left of a node", "machine", d.Machine.Name, "reason", left.err.Error())
 			}
-			left = contents{read, now}
 			observations.leave(d.Machine.UID, left)
 		}
-		group.Members[i].NodeContents, known = &left.NodeContents, true
-	}
-	return known
+		if known[i] = left.err == nil; known[i] {
+			group.Members[i].NodeContents = &left.NodeContents
+		}
+	})
+	return slices.Contains(known, true)
 }

@@ -373,6 +373,102 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
 	})
 
+	Describe("X2 X10: a cache of hosts that does not know yet that a cycle has begun", func() {
+		var e *environment
+		BeforeEach(func(ctx SpecContext) {
+			e = newEnvironment("m")
+			e.hang(ctx, "m")
+			driver := *e.Reconciler.Driver()
+			driver.Cached = lagging{driver.Cached.(client.Client), e.host(ctx, "m")}
+			e.Reconciler.Driver = func() *host.Driver { return &driver }
+			e.Sweeper.Driver = e.Reconciler.Driver
+			e.ask(ctx, "m")
+			Eventually(func() map[string]string {
+				_, err := e.round(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				return e.host(ctx, "m").GetAnnotations()
+			}).Should(HaveKey(reboot))
+		})
+
+		It("should not end the cycle when the request is withdrawn", func(ctx SpecContext) {
+			m := e.machine(ctx, "m")
+			e.edit(ctx, m, func() { delete(m.Annotations, needs) })
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+			Expect(e.machine(ctx, "m")).To(HaveField("Finalizers", ConsistOf(finalizer)))
+			Expect(e.machine(ctx, "m").Annotations).To(HaveKey(kept))
+		})
+
+		DescribeTable("should release the host", func(ctx SpecContext, end func(context.Context)) {
+			end(ctx)
+			e.settle(ctx)
+			Expect(e.host(ctx, "m")).To(beReleased())
+		},
+			Entry("when a person ends what keeps the machine", func(ctx context.Context) {
+				m := e.machine(ctx, "m")
+				e.edit(ctx, m, func() { m.Annotations["node.machine.sapcloud.io/preserve"] = "false" })
+			}),
+			Entry("when power cycles are switched off", func(ctx context.Context) {
+				deployment := &machinev1alpha1.MachineDeployment{}
+				Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
+				e.edit(ctx, deployment, func() { delete(deployment.Annotations, settings) })
+			}),
+			Entry("when the machine is deleted", func(ctx context.Context) { Expect(e.c.Delete(ctx, e.machine(ctx, "m"))).To(Succeed()) }),
+		)
+	})
+
+	It("X5: should release a host while another MachineDeployment is being confirmed", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+		m := e.machine(ctx, "m")
+		e.edit(ctx, m, func() { m.Annotations["node.machine.sapcloud.io/preserve"] = "false" })
+		Expect(e.Confirming.Acquire(ctx, 1)).To(Succeed(), "for another")
+		e.calls = nil
+		e.settle(ctx)
+		Expect(e.host(ctx, "m")).To(beReleased())
+		Expect(e.calls).NotTo(ContainElement("list *v1.NodeList"))
+	})
+
+	It("X2 P12: should ask for the contents of all nodes at the same time, and once, before it releases another host", func(ctx SpecContext) {
+		e := newEnvironment("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
+		e.edit(ctx, deployment, func() { deployment.Annotations[settings] = `{"maxConcurrent":3}` })
+		e.contents = remediation.NodeContents{Pods: 1}
+		cycled := []string{"a", "b", "c"}
+		for _, name := range cycled {
+			e.ask(ctx, name)
+		}
+		e.settle(ctx)
+		for _, name := range cycled {
+			e.power(ctx, name)
+		}
+		e.settle(ctx)
+		Expect(e.phase(ctx, "c")).To(Equal("MakingNodeSafe"))
+
+		m := e.machine(ctx, "c")
+		e.edit(ctx, m, func() { m.Annotations["node.machine.sapcloud.io/preserve"] = "false" })
+		e.pass(time.Minute)
+		var (
+			both  sync.WaitGroup
+			asked atomic.Int32
+		)
+		both.Add(2)
+		e.ReadNodeContents = func(context.Context, string) (remediation.NodeContents, error) {
+			if asked.Add(1) <= 2 {
+				both.Done()
+			}
+			both.Wait()
+			return remediation.NodeContents{}, errors.New("no answer")
+		}
+		_, err := e.Reconciler.Reconcile(ctx, request1)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.host(ctx, "c")).To(beReleased())
+		Expect(asked.Load()).To(BeEquivalentTo(2))
+	})
+
 	It("X2: should let a machine go that belongs to no MachineDeployment any more", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		e.ask(ctx, "m")
