@@ -32,7 +32,8 @@ type Decision struct {
 
 // Decide returns whose cycles may begin so that never more than the limit are under way (X8). The machines are those of all control
 // planes that have LabelPowerCycle. The machines that have waited longest come first. Machines that have not used a grant of this wait
-// come after all others, because their preservation controller may be gone. Of these, the one whose grant passed first comes first.
+// come after all others, because their preservation controller may be gone. A cycle that is under way counts until its machine is not
+// preserved for it any more. Of these, the one whose grant passed first comes first.
 func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decision {
 	type waiting struct {
 		machine       *machinev1alpha1.Machine
@@ -50,7 +51,12 @@ func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decis
 	for _, m := range machines {
 		until, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationPowerCycleGrant])
 		since, awaits := remediation.AwaitsGrant(m)
+		kept := remediation.KeptUntil(m)
 		switch {
+		case remediation.UnderWay(m) && !kept.IsZero() && now.Before(kept.Add(slack)):
+			limit--
+			count(kept.Add(slack))
+		case remediation.UnderWay(m) && !kept.IsZero(): // its preservation controller is gone, and must not hold up other shoots
 		case remediation.UnderWay(m):
 			limit--
 		case remediation.HasGrant(m, now.Add(-slack)):

@@ -47,6 +47,11 @@ func granted(after time.Duration) builder.MachineOption {
 	return builder.Annotation(grant, now.Add(after).Format(time.RFC3339))
 }
 
+// keptFor preserves a machine for its power cycle until so long after now.
+func keptFor(after time.Duration) builder.MachineOption {
+	return builder.Annotation(prefix+"remediation", now.Add(after).Format(time.RFC3339))
+}
+
 func labelled(m *machinev1alpha1.Machine) { m.Labels[prefix+"power-cycle"] = "true" }
 
 func inNamespace(namespace string) builder.MachineOption {
@@ -76,6 +81,9 @@ var _ = Describe("#Decide", func() {
 		Entry("none while a node is made safe", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "MakingNodeSafe")),
 		Entry("none while one is powered on", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "PoweringOn")),
 		Entry("none while one starts", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "Starting")),
+		Entry("none as long as a machine is kept for its cycle", 1, []string{}, 90*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(time.Minute))),
+		Entry("none in a short time after that", 1, []string{}, time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(-29*time.Second))),
+		Entry("one when nobody ends a cycle that is over", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(-30*time.Second))),
 		Entry("none while more are under way than there may be now", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "Starting"), in("c", "Starting")),
 		Entry("one when they are over", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "Succeeded"), in("c", "Failed"), in("d", "Cancelled")),
 		Entry("what is left", 3, []string{"a"}, 90*time.Second, waits("a", time.Hour), in("b", "Starting"), waits("c", 0, granted(time.Minute))),

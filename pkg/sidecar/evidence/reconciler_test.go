@@ -336,6 +336,13 @@ var _ = Describe("Reconciler", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(e.gathered).To(Equal(2))
 		Expect(e.evidence(ctx)).To(Equal("gathering since " + stamp(now)))
+
+		By("and anew where the process that gathered it was restarted")
+		e.restart()
+		e.clock.SetTime(now.Add(2 * time.Minute))
+		_, err = e.reconcile(ctx, "m")
+		Expect(err).To(HaveOccurred())
+		Expect(e.evidence(ctx)).To(Equal("gathering since " + stamp(now.Add(2*time.Minute))))
 	})
 
 	It("T10: should leave no trace on a machine that is released while evidence is gathered", func() {
