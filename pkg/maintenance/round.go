@@ -78,7 +78,7 @@ type Scheduling struct {
 	// Unknown are the nodes whose machines decide as well. It is to be decided again once these are set.
 	Unknown []*ScheduledNode
 	// Withdrawn were chosen before, and cannot be scheduled any more. They count until they have changed: another replica may
-	// be about to schedule them, and only the lock on the object itself stops it.
+	// be about to schedule them, and only the lock on the object itself stops it. One that cannot be changed holds up no other.
 	Withdrawn []Request
 	// Promise says on the configuration what is chosen, nil if that is nothing: whoever takes a round from then on counts it, and
 	// whoever has begun one before fails here.
@@ -110,8 +110,8 @@ func (r *Round) Decide() (Scheduling, error) {
 	s.Scheduled, s.Withdrawn = r.keep(limits)
 	chosen = chosen[:min(len(chosen), max(MaxChosen-len(s.Scheduled), 0))]
 	s.Scheduled = append(s.Scheduled, chosen...)
-	if len(chosen) > 0 {
-		s.Promise = promise(r.config, s.Scheduled)
+	if len(chosen) > 0 { // what cannot be withdrawn goes on to count
+		s.Promise = promise(r.config, slices.Concat(s.Scheduled, s.Withdrawn))
 	}
 	return s, nil
 }

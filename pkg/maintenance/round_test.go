@@ -87,8 +87,8 @@ var _ = Describe("Round", func() {
 		Entry("the promise of a machine that terminates is taken back, and counts until then",
 			planned{nodes: 3, maintenances: 3, parallel: "1", promises: "uid-m0:1", machines: map[string]Machine{"n0": {Terminating: true}}}, nil, []string{"m0"}, ""),
 		Entry("a slot beside it is used",
-			planned{nodes: 3, maintenances: 3, parallel: "2", promises: "uid-m0:1", machines: map[string]Machine{"n0": {Terminating: true}}}, []string{"m1"}, []string{"m0"}, "uid-m1:1"),
-		Entry("so is that of a node that is gone", planned{nodes: 2, maintenances: 3, parallel: "2", promises: "uid-m2:1"}, []string{"m0", "m1"}, []string{"m2"}, "uid-m0:1,uid-m1:1"),
+			planned{nodes: 3, maintenances: 3, parallel: "2", promises: "uid-m0:1", machines: map[string]Machine{"n0": {Terminating: true}}}, []string{"m1"}, []string{"m0"}, "uid-m1:1,uid-m0:1"),
+		Entry("so is that of a node that is gone", planned{nodes: 2, maintenances: 3, parallel: "2", promises: "uid-m2:1"}, []string{"m0", "m1"}, []string{"m2"}, "uid-m0:1,uid-m1:1,uid-m2:1"),
 		Entry("and that which is more than a lower limit allows, the last one first", planned{nodes: 3, maintenances: 3, parallel: "1", promises: "uid-m0:1,uid-m1:1"}, []string{"m0"}, []string{"m1"}, ""),
 		Entry("also with what is in progress", planned{nodes: 3, maintenances: 3, parallel: "1", promises: "uid-m0:1", edit: func(i int, nm *v1alpha1.NodeMaintenance) {
 			if i == 1 {

@@ -82,15 +82,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.writeEach(ctx, live.Withdrawn, domain.Request.Withdraw); err != nil {
-		return reconcile.Result{}, err
-	}
+	withdrawErr := r.writeEach(ctx, live.Withdrawn, domain.Request.Withdraw) // others have slots all the same (P12)
 	if live.Promise != nil {
 		if run := executor.Apply(ctx, r.Shoot, *live.Promise); run.Err() != nil || run.Gone(config) {
-			return reconcile.Result{}, run.Err()
+			return reconcile.Result{}, errors.Join(withdrawErr, run.Err())
 		}
 	}
-	return reconcile.Result{}, r.writeEach(ctx, live.Scheduled, domain.Request.Schedule)
+	return reconcile.Result{}, errors.Join(withdrawErr, r.writeEach(ctx, live.Scheduled, domain.Request.Schedule))
 }
 
 // reading is where a round reads from, and how many objects at a time, 0 for all at once.

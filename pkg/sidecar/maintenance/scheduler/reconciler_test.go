@@ -286,6 +286,27 @@ var _ = Describe("Reconcile", func() {
 		Expect(len(config.Annotations[domain.AnnotationRound])).To(BeNumerically("<", 200))
 	})
 
+	It("M10 P12: should give the other slots away where a webhook denies that a promise is taken back, and go on counting it", func(ctx SpecContext) {
+		e := newEnvironment(5, parallel("2"))
+		e.before = func(object client.Object) error {
+			if object.GetName() == "m0" {
+				return errors.New("denied")
+			}
+			return nil
+		}
+		Expect(round(ctx, e.replica())).NotTo(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m1"))
+		Expect(e.seed.Delete(ctx, Machine("n0"))).To(Succeed())
+		for _, done := range []string{"m1", "m2"} {
+			Expect(e.shoot.Delete(ctx, &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: done}})).To(Succeed())
+			for range 3 {
+				Expect(round(ctx, e.replica())).NotTo(Succeed())
+			}
+			Expect(e.inPhase(ctx, "Scheduled")).To(HaveLen(1), "and not two")
+		}
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m3"))
+	})
+
 	DescribeTable("M10, M15: should take a promise back that a crash has left, and not keep it", func(ctx SpecContext, spoil func(context.Context, *environment), want ...string) {
 		e := newEnvironment(3, parallel("2"))
 		e.before = func(object client.Object) error {
