@@ -6,6 +6,7 @@ package drain_test
 
 import (
 	"cmp"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ func minutes(m float64) time.Time { return begin.Add(time.Duration(m * float64(t
 
 // defaults are the strategies of a Shoot that sets nothing but that it wants them.
 var defaults = Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour}
+
+const year = 8760 * time.Hour
 
 // Pods of namespace "shop", in which a budget selects the label app=web.
 var (
@@ -136,6 +139,18 @@ var _ = Describe("Plan (D12)", func() {
 		Expect(verbs(actions)).To(Equal([]Verb{Wait, Delete}))
 		Expect(next).To(Equal(minutes(45)))
 	})
+
+	DescribeTable("D5: should keep protected pods for as long as there is, also where a sum of times has no end", func(strategies Strategies, until time.Duration) {
+		for _, now := range []time.Time{begin, begin.Add(until - time.Nanosecond)} {
+			actions, _, failed := Plan(now, begin, []Pod{protected}, shop, nil, strategies.Policy())
+			Expect(verbs(actions)).To(Equal([]Verb{Wait}))
+			Expect(failed).To(BeFalse())
+		}
+	},
+		Entry("the longest times that are valid", Strategies{Timeout: year, ExpectedDrainTime: year, PDBForceDrainTimeout: year}, 2*year),
+		Entry("a time with which the deadline would be negative", Strategies{Timeout: time.Hour, ExpectedDrainTime: time.Hour, PDBForceDrainTimeout: math.MaxInt64}, year+time.Hour),
+		Entry("times with which everything would be", Strategies{Timeout: math.MaxInt64, ExpectedDrainTime: math.MaxInt64, PDBForceDrainTimeout: math.MaxInt64}, 2*year),
+	)
 
 	It("D5: should act on what comes after the deadline", func() {
 		actions, _, _ := Plan(minutes(46), begin, []Pod{plain, {Namespace: "shop", Name: "late"}}, shop, nil, defaults.Policy())

@@ -11,6 +11,8 @@ import (
 	"regexp/syntax"
 	"slices"
 	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // Strategies help a node that machine-controller-manager drains.
@@ -101,20 +103,27 @@ func (s *Strategies) Ignores(namespace string) bool {
 }
 
 // PDBDeadline returns how long after the start of a drain PodDisruptionBudgets are respected.
-func (s *Strategies) PDBDeadline() time.Duration { return s.ExpectedDrainTime + s.PDBForceDrainTimeout }
+func (s *Strategies) PDBDeadline() time.Duration {
+	return bounded(s.ExpectedDrainTime) + bounded(s.PDBForceDrainTimeout)
+}
+
+// bounded returns a time that can be added to others. Longer ones are not valid, but a sum of them that is negative would have all pods
+// deleted at once.
+func bounded(t time.Duration) time.Duration { return min(t, v1alpha1.MaxDrainStrategyTime) }
 
 // Policy returns the stages of the strategies (D5), none if they are disabled (D7, D9).
 func (s *Strategies) Policy() Policy {
+	policy := Policy{Timeout: bounded(s.Timeout)}
 	if s.Disabled {
-		return Policy{Timeout: s.Timeout}
+		return policy
 	}
-	policy := Policy{Timeout: s.Timeout, ExpectedDrainTime: s.ExpectedDrainTime}
+	policy.ExpectedDrainTime = bounded(s.ExpectedDrainTime)
 	for _, of := range []struct {
 		prefix string
 		group  Group
 		after  time.Duration
 	}{
-		{"", UnprotectedPods, s.Timeout},
+		{"", UnprotectedPods, policy.Timeout},
 		{"PDB ", ProtectedPods, s.PDBDeadline()},
 	} {
 		policy.Stages = append(policy.Stages,

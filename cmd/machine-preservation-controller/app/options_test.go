@@ -119,6 +119,7 @@ var _ = Describe("Options", func() {
 		Entry("an overtime that is over before it begins", []string{"--node-maintenance-max-overtime=-1s"}, "--node-maintenance-max-overtime=-1s must not be negative"),
 		Entry("no time to hold machines for maintenances", []string{"--node-maintenance-max-hold-time=0"}, "--node-maintenance-max-hold-time=0s must be greater than 0"),
 		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
+		Entry("D5: times of drain strategies that are too long, which must not either", []string{"--drain-strategies-timeout=2562047h47m", "--expected-drain-time=2562047h47m", "--pdb-force-drain-timeout=2562047h47m"}),
 		Entry("hosts", []string{"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed"}),
 		Entry("hosts that there is no driver for", []string{"--power-cycle", "--host-kind=Toaster", "--seed-name=seed"},
 			`--host-kind: there is no driver for hosts of kind "Toaster", valid are ["BareMetalHost" "ServerClaim"]`),

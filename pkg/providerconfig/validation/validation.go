@@ -139,17 +139,29 @@ func ValidateDrainStrategies(strategies *preservation.DrainStrategies, fldPath *
 	var (
 		allErrs           field.ErrorList
 		timeout, expected = strategies.Timeout.Duration, strategies.ExpectedDrainTime.Duration
+		pdb               = strategies.PDBForceDrainTimeout.Duration
+		invalid           = func(name string, value time.Duration, detail string) {
+			allErrs = append(allErrs, field.Invalid(fldPath.Child(name), value.String(), detail))
+		}
 	)
 	if timeout <= 0 {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("timeout"), timeout.String(), "must be greater than 0s"))
+		invalid("timeout", timeout, "must be greater than 0s")
 	}
 	if expected <= 0 {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), "must be greater than 0s"))
+		invalid("expectedDrainTime", expected, "must be greater than 0s")
 	} else if timeout > 0 && expected > timeout {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), fmt.Sprintf("must be at most %s, the timeout", timeout)))
+		invalid("expectedDrainTime", expected, fmt.Sprintf("must be at most %s, the timeout", timeout))
 	}
-	if pdb := strategies.PDBForceDrainTimeout.Duration; pdb < 0 {
-		allErrs = append(allErrs, field.Invalid(fldPath.Child("pdbForceDrainTimeout"), pdb.String(), "must not be negative"))
+	if pdb < 0 {
+		invalid("pdbForceDrainTimeout", pdb, "must not be negative")
+	}
+	for _, of := range []struct {
+		name  string
+		value time.Duration
+	}{{"timeout", timeout}, {"expectedDrainTime", expected}, {"pdbForceDrainTimeout", pdb}} {
+		if of.value > v1alpha1.MaxDrainStrategyTime {
+			invalid(of.name, of.value, fmt.Sprintf("must be at most %s", v1alpha1.MaxDrainStrategyTime))
+		}
 	}
 
 	patternsPath := fldPath.Child("ignoredNamespacePatterns")

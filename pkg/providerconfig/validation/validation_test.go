@@ -105,6 +105,7 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be at least 10s`),
 	)
 
+	const longest = 8760 * time.Hour
 	DescribeTable("drain strategies",
 		func(edit func(*preservation.DrainStrategies), messages ...string) {
 			strategies := &preservation.DrainStrategies{
@@ -136,6 +137,15 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.drainStrategies.pdbForceDrainTimeout: Invalid value: "-1s": must not be negative`),
 		Entry("no expected time", func(s *preservation.DrainStrategies) { s.ExpectedDrainTime.Duration = 0 },
 			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "0s": must be greater than 0s`),
+		Entry("longest", func(s *preservation.DrainStrategies) {
+			s.Timeout.Duration, s.ExpectedDrainTime.Duration, s.PDBForceDrainTimeout.Duration = longest, longest, longest
+		}),
+		Entry("times that are too long", func(s *preservation.DrainStrategies) {
+			s.Timeout.Duration, s.ExpectedDrainTime.Duration, s.PDBForceDrainTimeout.Duration = longest+1, longest+1, math.MaxInt64
+		},
+			`providerConfig.drainStrategies.timeout: Invalid value: "8760h0m0.000000001s": must be at most 8760h0m0s`,
+			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "8760h0m0.000000001s": must be at most 8760h0m0s`,
+			`providerConfig.drainStrategies.pdbForceDrainTimeout: Invalid value: "2562047h47m16.854775807s": must be at most 8760h0m0s`),
 		Entry("expected time beyond the timeout", func(s *preservation.DrainStrategies) { s.Timeout.Duration = time.Minute },
 			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "8m0s": must be at most 1m0s, the timeout`),
 		Entry("pattern that does not compile", func(s *preservation.DrainStrategies) { s.IgnoredNamespacePatterns = []string{"a", "*"} },

@@ -321,6 +321,7 @@ var _ = Describe("Ensurer", func() {
 			Entry("D13: drains that are not shown", `,"drainConditions":false`),
 			Entry("D13: drains that are shown beside strategies that are not valid", `,"drainConditions":true,"drainStrategies":{"timeout":"0s"}`, "--drain-conditions"),
 			Entry("D13: what cannot be decoded", `,"drainConditions":{}`),
+			Entry("a time that is too long", `,"drainStrategies":{"pdbForceDrainTimeout":"2562047h47m"}`),
 			Entry("a pattern that does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`),
 			Entry("what cannot be decoded", `,"drainStrategies":true`),
 		)

@@ -184,6 +184,10 @@ const DefaultMaxHoldTime = 24 * time.Hour
 // requestor has failed, or if it is deleted and additional requestors have not released it.
 const DefaultMaxNodeMaintenanceOvertime = 24 * time.Hour
 
+// MaxDrainStrategyTime is the longest time that drain strategies can be given. It is longer than any drain, and sums of such times are far
+// from the longest duration that there is (D5).
+const MaxDrainStrategyTime = 365 * 24 * time.Hour
+
 // DefaultEvidenceRetention is how long evidence is stored by default after its machine is gone. The other constants are the shortest and
 // the longest time that can be set.
 const (

@@ -86,15 +86,15 @@ type DrainStrategies struct {
 	// +optional
 	Disabled *bool `json:"disabled,omitempty"`
 	// Timeout is how long a node has to drain before strategies act on pods that no PodDisruptionBudget selects. Greater than
-	// 0s. Defaults to 45m.
+	// 0s, at most 8760h. Defaults to 45m.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// ExpectedDrainTime is how long the drain of a node takes in the best case. Greater than 0s, at most `timeout`. Defaults
-	// to 8m.
+	// ExpectedDrainTime is how long the drain of a node takes in the best case. Greater than 0s, at most `timeout`, and so
+	// at most 8760h. Defaults to 8m.
 	// +optional
 	ExpectedDrainTime *metav1.Duration `json:"expectedDrainTime,omitempty"`
 	// PDBForceDrainTimeout is how long after `expectedDrainTime` PodDisruptionBudgets are still respected. 0s means that they
-	// are respected until `expectedDrainTime` only. Defaults to 60m.
+	// are respected until `expectedDrainTime` only. At most 8760h. Defaults to 60m.
 	// +optional
 	PDBForceDrainTimeout *metav1.Duration `json:"pdbForceDrainTimeout,omitempty"`
 	// IgnoredNamespacePatterns are regular expressions in Go syntax. Pods are left alone if a pattern matches the whole name
