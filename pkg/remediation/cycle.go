@@ -57,7 +57,7 @@ func (d *decision) advance() {
 // all the same.
 func (d *decision) stands() bool {
 	r := &d.to.record
-	limit := d.stamp().Add(d.group.Settings.longest() + d.healthTimeout())
+	limit := d.stamp().Add(d.group.Settings.longest()).Add(d.healthTimeout())
 	most := max(0, d.group.MaxServicing-r.Paused)
 	switch since := d.is.record.Servicing; {
 	case d.isServiced() && since.IsZero():
@@ -282,7 +282,7 @@ func (d *decision) begin() {
 		Ended:     r.Ended,
 		Again:     r.Again,
 	}
-	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
+	d.to.until = stamp.Add(d.group.Settings.longest()).Add(d.healthTimeout())
 	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is being powered off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
 }
 

@@ -6,6 +6,7 @@ package remediation_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -1160,6 +1161,12 @@ var _ = Describe("Decide", func() {
 	})
 
 	Describe("X10: a host is only switched off while its machine is kept", func() {
+		It("X10: keeps it also where the health timeout is as long as there is", func() {
+			w.Timeouts.Health = math.MaxInt64
+			w.run()
+			Expect(m.host.requested).To(BeTrue())
+			Expect(claim()).To(BeTemporally(">", w.now.AddDate(200, 0, 0)))
+		})
 		It("X10: waits for that, says so, and fails when the time is over", func() {
 			w.engineAway = true
 			w.run()

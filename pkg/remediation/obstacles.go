@@ -66,9 +66,9 @@ const clockError = time.Minute
 func (d *decision) waitsForShoot() bool {
 	var until time.Time
 	if back := d.group.ShootBack; !back.IsZero() {
-		until = back.UTC().Add(d.healthTimeout() + time.Second - 1).Truncate(time.Second)
+		until = back.UTC().Add(d.healthTimeout()).Add(time.Second - 1).Truncate(time.Second)
 	}
-	if noted := d.to.record.NotBefore; noted.After(until) && !noted.After(d.now.Add(d.healthTimeout()+clockError)) {
+	if noted := d.to.record.NotBefore; noted.After(until) && !noted.After(d.now.Add(d.healthTimeout()).Add(clockError)) {
 		until = noted
 	}
 	if !d.waitsUntil(until) {

@@ -145,7 +145,7 @@ func (d *decision) drop() {
 // longer goes on waiting, but keeps nothing.
 func (d *decision) wait(reason string) {
 	d.to.until = time.Time{}
-	if until := d.to.record.Requested.Add(d.group.Settings.longest() + d.healthTimeout()); d.now.Before(until) && d.isKept() {
+	if until := d.to.record.Requested.Add(d.group.Settings.longest()).Add(d.healthTimeout()); d.now.Before(until) && d.isKept() {
 		d.to.until = until
 		d.wake(until)
 	}
