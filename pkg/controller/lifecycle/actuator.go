@@ -82,16 +82,9 @@ var _ extension.Actuator = &Actuator{}
 // Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
 // injection controller sees to. Nothing is deployed for the first time with a configuration that is not valid.
 func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	if !controlplane.IsSupported(ex.Namespace) {
-		log.Info("Self-hosted shoots are not supported, nothing is deployed")
-		return nil
-	}
-	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
-	if err != nil {
-		return fmt.Errorf("failed to get Shoot: %w", err)
-	}
-	if shoot == nil {
-		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
+	shoot, err := a.supportedShoot(ctx, log, ex.Namespace)
+	if err != nil || shoot == nil {
+		return err
 	}
 	if _, err := providerconfig.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
 		_, deployed, getErr := a.marks(ctx, ex.Namespace)
@@ -213,9 +206,9 @@ func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv
 // Restore deploys in this seed what Migrate has deleted in the other one. That it was there once, nothing here tells, so
 // it is deployed whatever the configuration is. What could not be enabled there is none of its concern.
 func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
-	if err != nil {
-		return fmt.Errorf("failed to get Shoot: %w", err)
+	shoot, err := a.supportedShoot(ctx, log, ex.Namespace)
+	if err != nil || shoot == nil {
+		return err
 	}
 	err = a.deploy(ctx, ex, shoot)
 	if foreign, ok := errors.AsType[*nodemaintenance.ForeignError](err); ok {
@@ -223,6 +216,22 @@ func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv
 		return nil
 	}
 	return err
+}
+
+// supportedShoot returns the Shoot for which something is to be deployed, nil if that is self-hosted, which is not supported.
+func (a *Actuator) supportedShoot(ctx context.Context, log logr.Logger, namespace string) (*gardencorev1beta1.Shoot, error) {
+	if !controlplane.IsSupported(namespace) {
+		log.Info("Self-hosted shoots are not supported, nothing is deployed")
+		return nil, nil
+	}
+	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	if shoot == nil {
+		return nil, fmt.Errorf("there is no Shoot in Cluster %q", namespace)
+	}
+	return shoot, nil
 }
 
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot

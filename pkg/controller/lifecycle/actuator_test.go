@@ -201,20 +201,30 @@ var _ = Describe("Actuator", func() {
 			Expect(err).To(MatchError(`failed to get Secret "shoot-access-machine-preservation-controller": fake`))
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
 		})
-
-		It("should deploy nothing for a self-hosted shoot", func() {
-			ex.Namespace = "kube-system"
-			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			secrets := &corev1.SecretList{}
-			Expect(c.List(ctx, secrets)).To(Succeed())
-			Expect(secrets.Items).To(BeEmpty())
-		})
-
-		It("should fail without the Shoot", func() {
-			ex.Namespace = "other"
-			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(ContainSubstring("failed to get Shoot")))
-		})
 	})
+
+	type operation func(extension.Actuator, context.Context, logr.Logger, *extensionsv1alpha1.Extension) error
+
+	DescribeTable("should deploy nothing for a self-hosted shoot", func(operation operation) {
+		ex.Namespace = "kube-system"
+		Expect(operation(actuator, ctx, log, ex)).To(Succeed())
+		secrets := &corev1.SecretList{}
+		Expect(c.List(ctx, secrets)).To(Succeed())
+		Expect(secrets.Items).To(BeEmpty())
+	},
+		Entry("when it reconciles", operation(extension.Actuator.Reconcile)),
+		Entry("when it restores", operation(extension.Actuator.Restore)),
+	)
+
+	DescribeTable("should fail without the Shoot", func(operation operation) {
+		ex.Namespace = "other"
+		Expect(operation(actuator, ctx, log, ex)).To(MatchError(ContainSubstring("failed to get Shoot")))
+		Expect(c.Create(ctx, &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "other"}})).To(Succeed())
+		Expect(operation(actuator, ctx, log, ex)).To(MatchError(`there is no Shoot in Cluster "other"`))
+	},
+		Entry("when it reconciles", operation(extension.Actuator.Reconcile)),
+		Entry("when it restores", operation(extension.Actuator.Restore)),
+	)
 
 	It("should create the ManagedResource anew when it was disabled while the shoot was hibernated, not what gardener-resource-manager is about to take away", func() {
 		managedResource := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-shoot", Namespace: namespace}}
