@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 
+	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	extensionsv1alpha1helper "github.com/gardener/gardener/pkg/api/extensions/v1alpha1/helper"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -22,6 +23,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -54,6 +56,20 @@ func FindExtension(ctx context.Context, reader client.Reader, namespace string) 
 		}
 	}
 	return nil, nil
+}
+
+// AwaitsWorker returns whether an Extension whose configuration is not valid for the worker pools of the Worker is valid for those of the
+// Shoot in its Cluster. gardenlet writes the Cluster, then the Extension, and the Worker long after that.
+func AwaitsWorker(ctx context.Context, reader client.Reader, extension *extensionsv1alpha1.Extension) (bool, error) {
+	shoot, err := extensionscontroller.GetShoot(ctx, reader, extension.Namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	if shoot == nil {
+		return false, nil
+	}
+	_, err = providerconfig.ReadExtension(extension, share.PoolsOfShoot(shoot.Spec.Provider.Workers))
+	return err == nil, nil
 }
 
 // EnablesPreservation returns whether an Extension is one that enables preservation for a shoot.

@@ -61,6 +61,13 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 	for i := range workers.Items {
 		config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
 		if err != nil {
+			awaits, awaitsErr := controlplane.AwaitsWorker(ctx, s.Reader, extension)
+			if awaitsErr != nil {
+				return nil, awaitsErr
+			}
+			if awaits {
+				return progressing("the shares are not updated yet, because the Worker does not have the worker pools of the Shoot yet: " + err.Error()), nil
+			}
 			return unhealthy("the shares are not updated, because the configuration is not valid: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
 		}
 		shares, unplaced, err := s.Planner.Shares(ctx, &workers.Items[i], config, deployments.Items)

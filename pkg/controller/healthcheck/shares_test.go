@@ -6,6 +6,7 @@ package healthcheck_test
 
 import (
 	"context"
+	"fmt"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -75,6 +76,21 @@ var _ = Describe("Shares", func() {
 		"machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max": "1",
 		"machine-preservation.extensions.gardener.cloud/machine-preserve-timeout": "72h0m0s",
 	}
+	configure := func(maximum int) {
+		GinkgoHelper()
+		extension.Spec.ProviderConfig.Raw = fmt.Appendf(nil, `{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",`+
+			`"kind":"MachinePreservationConfig","workers":[{"name":"pool","machineControllerManager":{"autoPreserveFailedMax":%d}}]}`, maximum)
+		Expect(c.Update(ctx, extension)).To(Succeed())
+	}
+	createCluster := func(pool string) {
+		GinkgoHelper()
+		if pool == "" {
+			return
+		}
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		cluster.Spec.Shoot.Raw = []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","spec":{"provider":{"workers":[` + pool + `]}}}`)
+		Expect(c.Create(ctx, cluster)).To(Succeed())
+	}
 	expect := func(matcher types.GomegaMatcher) {
 		GinkgoHelper()
 		Expect(check.Check(ctx, namespace)).To(matcher)
@@ -120,12 +136,30 @@ var _ = Describe("Shares", func() {
 		expect(beHealthy())
 	})
 
-	It("should tell that the configuration is not valid for the pools as they are now", func() {
+	DescribeTable("should tell that the configuration is not valid for the pools as they are now", func(shoot string) {
 		create("a", "pool", "class-a", share)
-		extension.Spec.ProviderConfig.Raw = []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
-			`"kind":"MachinePreservationConfig","workers":[{"name":"pool","machineControllerManager":{"autoPreserveFailedMax":5}}]}`)
-		Expect(c.Update(ctx, extension)).To(Succeed())
+		configure(5)
+		createCluster(shoot)
 		expect(beUnhealthy(And(HavePrefix("the shares are not updated, because the configuration is not valid: spec.providerConfig.workers[0]"), ContainSubstring("must be at most")),
 			gardencorev1beta1.ErrorConfigurationProblem))
+	},
+		Entry("without a Cluster", ""),
+		Entry("nor for those of the Shoot", `{"name":"pool","maximum":4}`),
+	)
+
+	It("should wait for the Worker when the configuration is valid for the pools of the Shoot", func() {
+		create("a", "pool", "class-a", share)
+		configure(5)
+		createCluster(`{"name":"pool","maximum":6}`)
+		expect(beProgressing(And(HavePrefix("the shares are not updated yet, because the Worker does not have the worker pools of the Shoot yet: spec.providerConfig.workers[0]"), ContainSubstring("must be at most"))))
+	})
+
+	It("should not read the Cluster when the configuration is valid for the Worker", func() {
+		create("a", "pool", "class-a", share)
+		createCluster(`{"maximum":"none"}`)
+		expect(beHealthy())
+		configure(5)
+		_, err := check.Check(ctx, namespace)
+		Expect(err).To(MatchError(ContainSubstring("failed to get Shoot: ")))
 	})
 })

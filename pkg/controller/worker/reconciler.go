@@ -97,7 +97,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(worker))
 	if err != nil {
+		awaits, awaitsErr := controlplane.AwaitsWorker(ctx, r.Client, extension)
+		if awaitsErr != nil {
+			return reconcile.Result{}, awaitsErr
+		}
 		// Trying again is of no use. A change of the Extension or the Worker triggers the next attempt.
+		if awaits {
+			log.Info("Worker does not have the worker pools of the Shoot yet, all shares stay what they are", "reason", err.Error())
+			return reconcile.Result{}, nil
+		}
 		log.Info("Provider configuration is not valid, all shares stay what they are", "reason", err.Error())
 		r.event(extension, worker, EventReasonInvalidConfiguration, "The shares are not updated, because the configuration is not valid: "+err.Error())
 		return reconcile.Result{}, nil

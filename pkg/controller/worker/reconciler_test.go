@@ -363,6 +363,27 @@ var _ = Describe("Reconciler", func() {
 		Entry("unknown pool", `"workers":[{"name":"worker-x"}]`, `spec.providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "worker-a"`),
 	)
 
+	It("should wait for the Worker, without an Event, when the configuration is valid for the pools of the Shoot", func() {
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		cluster.Spec.Shoot.Raw = []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","spec":{"provider":{"workers":[{"name":"worker-a","maximum":6},{"name":"worker-b"}]}}}`)
+		create(cluster)
+		reconcileWorker()
+		configure(`"workers":[{"name":"worker-a","machineControllerManager":{"autoPreserveFailedMax":4}},{"name":"worker-b"}]`)
+		reconcileWorker()
+		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+		Expect(patches).To(Equal(2))
+
+		worker.Spec.Pools = append(worker.Spec.Pools, extensionsv1alpha1.WorkerPool{Name: "worker-b"})
+		Expect(c.Update(ctx, worker)).To(Succeed())
+		reconcileWorker()
+		Expect(get("md-2").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+		Expect(recorder.Events).To(BeEmpty())
+
+		configure(`"workers":[{"name":"worker-c"}]`)
+		reconcileWorker()
+		Expect(recorder.Events).To(Receive(HavePrefix("Warning InvalidConfiguration ")))
+	})
+
 	DescribeTable("should remove its annotations, and nothing else, when the extension is disabled",
 		func(disable func()) {
 			deployment := get("md-1")
