@@ -80,6 +80,8 @@ func (HealthTimer) release(d Decision, clean []intent.Write, timeouts facts.Time
 		syncNodeRequest(m, d)
 	})
 	if d.nodeGoes { // an edit that refuses the timer finds the request on the node, without which nobody would ask for the machine any more
+		// machine-controller-manager >= 0.62 obeys the timer as well, and begins it anew as long as it sees now.
+		forget.Lock = d.Request.OnNode && d.Request.Value == v1alpha1.RequestNow
 		return append(append([]intent.Write{timer}, clean...), forget)
 	}
 	return append(clean, timer, forget)

@@ -180,11 +180,12 @@ func (r *Record) HasEvidence(machine *machinev1alpha1.Machine) bool {
 	return ok && r.Failed && evidence == machine.Annotations[v1alpha1.AnnotationFailedSince]
 }
 
-// EvidenceBegan returns since when the evidence of the failure, which is not stored yet, is being gathered; zero if it is not.
-func (r *Record) EvidenceBegan(machine *machinev1alpha1.Machine) time.Time {
+// EvidenceBegan returns since when the evidence of the failure, which is not stored yet, is being gathered by the process that began at
+// that time; zero if it is not. What gathered before that is gone.
+func (r *Record) EvidenceBegan(machine *machinev1alpha1.Machine, process time.Time) time.Time {
 	value, ok := strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationEvidence], v1alpha1.EvidenceGathering)
 	began, err := time.Parse(time.RFC3339, value)
-	if !ok || err != nil || !r.Failed || began.Before(r.FailedSince) {
+	if !ok || err != nil || !r.Failed || began.Before(r.FailedSince) || began.Before(process.Truncate(time.Second)) {
 		return time.Time{}
 	}
 	return began

@@ -38,7 +38,9 @@ var _ = Describe("Record", func() {
 	DescribeTable("should know the evidence of this very failure", func(value string, failed, stored bool, began time.Time) {
 		machine, record := Machine("m", Annotation(prefix+"evidence", value), Annotation(prefix+"failed-since", stamp(now))), &Record{Failed: failed, FailedSince: now}
 		Expect(record.HasEvidence(machine)).To(Equal(stored))
-		Expect(record.EvidenceBegan(machine)).To(Equal(began))
+		Expect(record.EvidenceBegan(machine, time.Time{})).To(Equal(began))
+		Expect(record.EvidenceBegan(machine, began.Add(time.Second-1))).To(Equal(began), "by a process that began in the same second")
+		Expect(record.EvidenceBegan(machine, began.Add(time.Second))).To(BeZero(), "by one that is gone")
 	},
 		Entry("stored", stamp(now), true, true, time.Time{}),
 		Entry("stored of another one", stamp(Start), true, false, time.Time{}),

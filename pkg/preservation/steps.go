@@ -21,7 +21,8 @@ import (
 )
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
-// preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
+// preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). Of a machine whose node goes with
+// it, the health timer is put back first: from then on, machine-controller-manager ends the machine (T8). A decision that
 // is carried out already has none, or steps that change nothing.
 func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
 	timeouts = timeouts.For(d.Machine)

@@ -680,6 +680,16 @@ var _ = Describe("Steps", func() {
 		Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
 	})
 
+	DescribeTable("T8: should not forget a machine before the health timer has its time, which machine-controller-manager begins anew where it sees now", func(request string, locks bool) {
+		m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}
+		carryOut(HealthTimer{}, &m, now)
+		steps := Steps(HealthTimer{}, decideAt(HealthTimer{}, m, expiry), timeouts, expiry)
+		Expect(steps[len(steps)-1]).To(And(HaveField("Record", true), HaveField("Lock", locks), HaveField("LockEdits", true)))
+	},
+		Entry("which it may", "now", true),
+		Entry("which it does not", "when-failed", false),
+	)
+
 	It("R2: should forget the request on the node with its preservation, also where nobody syncs it", func() {
 		m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now), Annotation(lastApplied, "now")), NodeUnknown: true}
 		carryOut(PreserveExpiry{}, &m, now)

@@ -48,8 +48,10 @@ type Group struct {
 	MaxServicing time.Duration
 	// Validated says that the pool wants a proof that a machine works when its power cycle is over (V1).
 	Validated bool
-	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9).
+	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9). Process is when the process began that
+	// gathers it.
 	Evidence bool
+	Process  time.Time
 	// Timeouts are the defaults of the machines' timeouts, NodeConditions those of the types of conditions that make a node unhealthy.
 	Timeouts       facts.Timeouts
 	NodeConditions []string
@@ -250,7 +252,7 @@ type Decision struct {
 	// another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any decision is
 	// carried out, the caller must read live all Machines of the group, with the Node and the host of each member for which Confirm was
 	// ever set, and decide again, like the function Confirm. The last decision may be carried out even if something could not be
-	// read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. One that PowersOff must rest on
+	// read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. One that BeginsOrPowersOff must rest on
 	// Others that were read live, too, and until its Machine is written, none of another group of the shoot may: both together could
 	// switch off too many nodes.
 	Confirm bool
@@ -269,4 +271,10 @@ type Decision struct {
 	Deadline time.Time
 	// Next is when to decide again even if nothing changes until then; zero for never.
 	Next time.Time
+}
+
+// BeginsOrPowersOff says that the decision begins a cycle, or asks for the host to be off.
+func (d Decision) BeginsOrPowersOff() bool {
+	begins := d.WriteMachine != nil && UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine)) && !UnderWay(d.Machine)
+	return begins || d.PowerOff != nil
 }

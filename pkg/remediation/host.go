@@ -90,7 +90,8 @@ func (d *decision) holdsHost() bool {
 	return d.ownsHost() && d.Host.Requested && !d.isRestored()
 }
 
-// isReleased says that the machine has no host, or one that is known not to be kept off for it.
+// isReleased says that the machine has no host, or one that is known not to be kept off for it. Where a cache says so, it asks for that to
+// be confirmed.
 func (d *decision) isReleased() bool {
 	switch {
 	case d.Host == nil:

@@ -168,12 +168,6 @@ func UnderWay(machine *machinev1alpha1.Machine) bool {
 // Began returns when the power cycle of a machine began that is under way, or was last; zero if there was none.
 func Began(machine *machinev1alpha1.Machine) time.Time { return readState(machine).record.Began }
 
-// PowersOff says that the decision begins a cycle, or asks for the host to be off.
-func (d Decision) PowersOff() bool {
-	begins := d.WriteMachine != nil && UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine)) && !UnderWay(d.Machine)
-	return begins || d.PowerOff != nil
-}
-
 // forget returns the state without the cycle that was last. The phase and the wait of a request go as well: the same decision sets them
 // again.
 func (s state) forget() state {

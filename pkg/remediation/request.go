@@ -59,7 +59,7 @@ func (d *decision) ask() {
 	}
 	if d.group.Evidence && !preserved.HasEvidence(d.Machine) {
 		at := preserved.FailedAt(d.Machine, d.group.Timeouts).Add(maxEvidenceTime)
-		if began := preserved.EvidenceBegan(d.Machine); !began.IsZero() && began.Add(evidenceTime).Before(at) {
+		if began := preserved.EvidenceBegan(d.Machine, d.group.Process); !began.IsZero() && began.Add(evidenceTime).Before(at) {
 			at = began.Add(evidenceTime)
 		}
 		if d.now.Before(at) {
@@ -129,7 +129,7 @@ func (d *decision) drop() {
 	if !d.to.needs || !d.isUnwanted() {
 		return
 	}
-	if !d.Live {
+	if !d.Live { // it may be ill, and its cycle begin
 		d.Confirm, d.ConfirmOthers = true, true
 		return
 	}

@@ -26,14 +26,14 @@ const (
 type Decision struct {
 	// Grants are the machines whose cycle may begin now.
 	Grants []*machinev1alpha1.Machine
-	// Next is when a grant does not count any more that is or will be given; zero if there is none.
+	// Next is when a grant or a cycle does not count any more; zero if there is none.
 	Next time.Time
 }
 
 // Decide returns whose cycles may begin so that never more than the limit are under way (X8). The machines are those of all control
 // planes that have LabelPowerCycle. The machines that have waited longest come first. Machines that have not used a grant of this wait
-// come after all others, because their preservation controller may be gone. A cycle that is under way counts until its machine is not
-// preserved for it any more. Of these, the one whose grant passed first comes first.
+// come after all others, because their preservation controller may be gone. Of these, the one whose grant passed first comes first. A
+// cycle that is under way counts until its machine is not preserved for it any more, and for a day at most.
 func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decision {
 	type waiting struct {
 		machine       *machinev1alpha1.Machine
@@ -51,14 +51,15 @@ func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decis
 	for _, m := range machines {
 		until, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationPowerCycleGrant])
 		since, awaits := remediation.AwaitsGrant(m)
-		kept := remediation.KeptUntil(m)
 		switch {
-		case remediation.UnderWay(m) && !kept.IsZero() && now.Before(kept.Add(slack)):
-			limit--
-			count(kept.Add(slack))
-		case remediation.UnderWay(m) && !kept.IsZero(): // its preservation controller is gone, and must not hold up other shoots
 		case remediation.UnderWay(m):
-			limit--
+			// The preservation controller of one that goes on for longer is gone, and must not hold up other shoots.
+			if ends := endOf(m); ends.IsZero() {
+				limit--
+			} else if ends = ends.Add(slack); now.Before(ends) {
+				limit--
+				count(ends)
+			}
 		case remediation.HasGrant(m, now.Add(-slack)):
 			limit--
 			count(until.Add(slack))
@@ -82,4 +83,13 @@ func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decis
 		count(now.Add(validity + slack))
 	}
 	return decision
+}
+
+// endOf returns when the cycle that is under way must be over, zero if nobody knows.
+func endOf(m *machinev1alpha1.Machine) time.Time {
+	ends := remediation.KeptUntil(m)
+	if began := remediation.Began(m); !began.IsZero() && (ends.IsZero() || ends.Sub(began) > remediation.CyclePeriod) {
+		ends = began.Add(remediation.CyclePeriod)
+	}
+	return ends
 }

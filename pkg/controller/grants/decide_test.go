@@ -52,6 +52,11 @@ func keptFor(after time.Duration) builder.MachineOption {
 	return builder.Annotation(prefix+"remediation", now.Add(after).Format(time.RFC3339))
 }
 
+// beganBefore lets the cycle of a machine begin so long before now.
+func beganBefore(d time.Duration) builder.MachineOption {
+	return builder.Annotation(record, fmt.Sprintf(`{"began":%q}`, now.Add(-d).Format(time.RFC3339)))
+}
+
 func labelled(m *machinev1alpha1.Machine) { m.Labels[prefix+"power-cycle"] = "true" }
 
 func inNamespace(namespace string) builder.MachineOption {
@@ -83,6 +88,8 @@ var _ = Describe("#Decide", func() {
 		Entry("none while one starts", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "Starting")),
 		Entry("none as long as a machine is kept for its cycle", 1, []string{}, 90*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(time.Minute))),
 		Entry("none in a short time after that", 1, []string{}, time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(-29*time.Second))),
+		Entry("none for a day at most", 1, []string{}, 30*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(1e6*time.Hour), beganBefore(24*time.Hour))),
+		Entry("one after that", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(1e6*time.Hour), beganBefore(24*time.Hour+30*time.Second))),
 		Entry("one when nobody ends a cycle that is over", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "PoweringOff", keptFor(-30*time.Second))),
 		Entry("none while more are under way than there may be now", 1, []string{}, time.Duration(0), waits("a", 0), in("b", "Starting"), in("c", "Starting")),
 		Entry("one when they are over", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "Succeeded"), in("c", "Failed"), in("d", "Cancelled")),

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -81,9 +80,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Changed is called when what is stored may have changed. It may be nil.
 	Changed func()
-
-	// begun has the failures whose evidence this process has begun to gather, by the names of the machines.
-	begun sync.Map
+	// Process is when this process began.
+	Process time.Time
 }
 
 // Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
@@ -93,12 +91,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.lookAfter(ctx, req.Namespace)
 	}
 	machine := &machinev1alpha1.Machine{}
-	if err := r.Source.Get(ctx, req.NamespacedName, machine); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, err
+	if err := r.Source.Get(ctx, req.NamespacedName, machine); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	failure := retention.FailureOf(machine)
 	if failure == "" {
-		r.begun.Delete(req.Name)
 		return reconcile.Result{}, nil
 	}
 	shelf, err := r.shelf(ctx, machine.Namespace)
@@ -109,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if at := shelf.Due(machine, now); now.Before(at) {
 		result.RequeueAfter = at.Sub(now)
 	} else if !at.IsZero() {
-		if err := r.begin(ctx, machine, failure); err != nil {
+		if err := r.begin(ctx, machine); err != nil {
 			return reconcile.Result{}, err
 		}
 		complete, err := r.store(ctx, machine, failure, shelf.Last(machine.Name, failure) != nil)
@@ -235,15 +232,11 @@ func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, b
 // begin writes on the machine since when this process gathers evidence of its failure, unless that is there, or some is stored. An
 // automatic power cycle waits for as long as that takes (X9), and must not begin because a process before was killed while it gathered.
 // Evidence does not wait for the write, but for a conflict: the failure may be over.
-func (r *Reconciler) begin(ctx context.Context, machine *machinev1alpha1.Machine, failure string) error {
-	begun, _ := r.begun.Load(machine.Name)
-	if record := preservation.ReadRecord(machine); record.HasEvidence(machine) || begun == failure && !record.EvidenceBegan(machine).IsZero() {
+func (r *Reconciler) begin(ctx context.Context, machine *machinev1alpha1.Machine) error {
+	if record := preservation.ReadRecord(machine); record.HasEvidence(machine) || !record.EvidenceBegan(machine, r.Process).IsZero() {
 		return nil
 	}
 	err := r.annotate(ctx, machine, v1alpha1.EvidenceGathering+r.Clock.Now().UTC().Format(time.RFC3339))
-	if err == nil {
-		r.begun.Store(machine.Name, failure)
-	}
 	if err != nil && !apierrors.IsConflict(err) {
 		logf.FromContext(ctx).Error(err, "Failed to write on the machine that evidence is being gathered")
 		return nil

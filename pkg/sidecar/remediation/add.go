@@ -8,7 +8,6 @@ import (
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -49,9 +48,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		r.QuietTime = remediation.DefaultQuietTime
 	}
 	r.Clock = clock.RealClock{}
+	r.Process = r.Clock.Now()
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
 	r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
-	r.Confirming = semaphore.NewWeighted(1)
 
 	if err := mgr.Add(hosts); err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -175,7 +174,6 @@ func (e *environment) restart() {
 		Clock:          e.clock,
 		Recorder:       e,
 		ShootRecorder:  e,
-		Confirming:     semaphore.NewWeighted(1),
 	}
 	e.Sweeper = &Sweeper{Source: cached, SourceReader: direct, Driver: known, Seed: "seed"}
 }

@@ -44,6 +44,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		NeedsGrant:   r.NeedsGrant,
 		MaxServicing: r.MaxServicing,
 		Evidence:     r.Evidence,
+		Process:      r.Process,
 		Timeouts:     r.Timeouts,
 		ShootAway:    !r.Nodes.Synced(),
 		ShootBack:    r.Nodes.Back(),

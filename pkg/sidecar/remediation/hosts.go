@@ -131,7 +131,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 			end()
 			return err
 		}
-		former := cancel
+		cancel() // the former hosts stay known until the new ones are
 		cancel, current = end, content
 		watch.Go(func() {
 			if err := hosts.Start(begun); err != nil {
@@ -139,7 +139,6 @@ func (h *Hosts) Start(ctx context.Context) error {
 			}
 		})
 		watch.Go(func() {
-			defer former() // they are watched until the new ones are known
 			synced := make([]toolscache.InformerSynced, 0, len(informers))
 			for _, informer := range informers {
 				synced = append(synced, informer.HasSynced)

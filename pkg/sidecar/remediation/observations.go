@@ -31,7 +31,7 @@ type quiet struct {
 	over        bool
 }
 
-// contents is what was left on a node when it was read without an error, and how the last reading went.
+// contents is what was left on a node when it was read without an error, and how, and when, the last reading went.
 type contents struct {
 	remediation.NodeContents
 	err  error

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -61,8 +60,9 @@ type Reconciler struct {
 	// QuietTime is for how long a healthy machine has no request before one is believed to be for a healthy machine, remediation's
 	// default if it is 0 (X16).
 	QuietTime time.Duration
-	// Evidence says that the evidence of failures is stored (X9).
+	// Evidence says that the evidence of failures is stored (X9). Process is when this process began.
 	Evidence bool
+	Process  time.Time
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
 	// machine for unhealthy by (H1).
 	Timeouts       facts.Timeouts
@@ -71,12 +71,10 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
-	// Confirming is a semaphore of one, held from when the Others are read live until the Machines of the group are written: two groups
-	// would each see the nodes that the other is about to take away as ready (X8). A mutex would let nobody stop who waits for those
-	// calls.
-	Confirming *semaphore.Weighted
-
 	observations sync.Map // *observations by reconcile.Request
+	// counting is locked from when the Others are read live until the Machines of the group are written: two groups would each see the
+	// nodes that the other is about to take away as ready (X8). Nobody waits for it.
+	counting sync.Mutex
 }
 
 // Nodes reads and writes the shoot's nodes.
@@ -112,31 +110,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.observations.Delete(req)
 		return reconcile.Result{}, nil
 	}
-	result, carryErr := r.carryOn(ctx, observations, tasks)
+	var next time.Time
+	if len(tasks) < len(decisions) {
+		next = r.Clock.Now().Add(remediation.PollInterval)
+	}
+	result, carryErr := r.carryOn(ctx, observations, tasks, next)
 	observe(labelOf(req), decisions)
 	return result, errors.Join(err, carryErr)
 }
 
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
-// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
+// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew. While another
+// group is counting, decisions that begin a cycle or power a host off are left out of the tasks: a release does not wait for that (X5).
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
-	again := func(countLive bool) ([]remediation.Decision, error) {
-		return remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
-			return r.decide(ctx, req, observations, live, countLive)
-		})
+	counts := slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers }) && r.counting.TryLock()
+	if counts {
+		defer r.counting.Unlock()
 	}
-	// A host that is to be released waits for no other group, and for no list of all nodes (X5, P14).
-	if !slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers }) {
-		if confirmed, err := again(false); !slices.ContainsFunc(confirmed, remediation.Decision.PowersOff) {
-			return confirmed, r.writeMachines(ctx, confirmed), err
-		}
+	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
+		return r.decide(ctx, req, observations, live, counts)
+	})
+	carried := decisions
+	if !counts {
+		carried = slices.DeleteFunc(slices.Clone(decisions), remediation.Decision.BeginsOrPowersOff)
 	}
-	if err := r.Confirming.Acquire(ctx, 1); err != nil {
-		return nil, nil, err
-	}
-	defer r.Confirming.Release(1)
-	confirmed, err := again(true)
-	return confirmed, r.writeMachines(ctx, confirmed), err
+	return decisions, r.writeMachines(ctx, carried), err
 }
 
 // decide returns the decisions on a group, of which so many machines are read live, and the Others if countLive says so, nil if there is
@@ -161,8 +159,8 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observat
 }
 
 // readContents completes the group with what is left on the nodes that are out of service, and says whether that is more than
-// was known. What has been read a short time ago is not read again, unless nothing was left then. What the shoot does not answer in time
-// counts as unknown, and delays nothing else for longer than that (P14).
+// was known. What was read a short time ago is not read again, unless nothing was left then, and neither is what could not be read. What
+// the shoot does not answer in time counts as unknown, and delays nothing else for longer than that (P14).
 func (r *Reconciler) readContents(ctx context.Context, observations *observations, group *remediation.Group, decisions []remediation.Decision) bool {
 	patient, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -172,10 +170,10 @@ func (r *Reconciler) readContents(ctx context.Context, observations *observation
 		if !d.ReadNodeContents {
 			return
 		}
-		now := r.Clock.Now()
 		left := observations.left(d.Machine.UID)
-		if old := !now.Before(left.time.Add(remediation.PollInterval)); old || left.err == nil && left.NodeContents == (remediation.NodeContents{}) {
-			left.time, left.err = now, panics.Catch(ctx, func() error {
+		if old := !r.Clock.Now().Before(left.time.Add(remediation.PollInterval)); old || left.err == nil && left.NodeContents == (remediation.NodeContents{}) {
+			left.time = r.Clock.Now()
+			left.err = panics.Catch(ctx, func() error {
 				read, err := r.ReadNodeContents(patient, d.Node.Name)
 				if err == nil {
 					left.NodeContents = read
@@ -183,6 +181,7 @@ func (r *Reconciler) readContents(ctx context.Context, observations *observation
 				return err
 			})
 			if left.err != nil {
+				left.time = r.Clock.Now() // it may have taken long
 				logf.FromContext(ctx).Info("Not known what is left of a node", "machine", d.Machine.Name, "reason", left.err.Error())
 			}
 			observations.leave(d.Machine.UID, left)
