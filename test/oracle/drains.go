@@ -19,6 +19,9 @@ import (
 const (
 	drainInProgress, drained = corev1.NodeConditionType("DrainInProgress"), corev1.NodeConditionType("Drained")
 
+	// maintenanceInProgress is there as long as the requestor has the node (M16).
+	maintenanceInProgress = corev1.NodeConditionType("MaintenanceInProgress")
+
 	ofMaintenance, ofPreservation, ofUpdate = "NodeMaintenance", "MachinePreservation", "MachineUpdate"
 
 	// ReasonOfKubectl is how the reasons begin of what kubectl drain writes.
@@ -63,14 +66,17 @@ func drainByPhase(nm *maintenancev1alpha1.NodeMaintenance) course {
 }
 
 // DrainWritten judges a write of ours on a node: what somebody else has written of a drain stays, and what somebody has taken away or changed
-// is not written again as long as the drain is as far as it was (D13). What is said of a maintenance stays while that goes on (M16).
+// is not written again as long as the drain is as far as it was (D13). What is said of a maintenance stays while that goes on (M16). Where the
+// next one waits for the node already, the node shows of the one before it only that its requestor has it no more.
 func DrainWritten(before, after *corev1.Node) *Violation {
+	ends := v1alpha1.ConditionOf(before, maintenanceInProgress) != nil && v1alpha1.ConditionOf(after, maintenanceInProgress) == nil
+	goesOn := metav1.HasAnnotation(after.ObjectMeta, v1alpha1.AnnotationMaintenance) && !ends
 	for _, t := range []corev1.NodeConditionType{drainInProgress, drained} {
 		was, is := v1alpha1.ConditionOf(before, t), v1alpha1.ConditionOf(after, t)
 		switch {
 		case was != nil && !slices.Contains([]string{ofMaintenance, ofPreservation, ofUpdate}, was.Reason) && (is == nil || *is != *was):
 			return blame("D13", "its node loses condition %s of somebody else's: %s", t, was.Reason)
-		case is != nil && is.Reason == ofPreservation && was != nil && was.Reason == ofMaintenance && metav1.HasAnnotation(after.ObjectMeta, v1alpha1.AnnotationMaintenance):
+		case is != nil && is.Reason == ofPreservation && was != nil && was.Reason == ofMaintenance && goesOn:
 			return blame("M16", "its node loses condition %s of a maintenance that goes on", t)
 		case is != nil && is.Reason == ofPreservation && (was == nil || was.Reason == ofUpdate) && drainByCondition(before) == drainByCondition(after):
 			return blame("D13", "its node gets condition %s again, and shows %s as before", t, drainByCondition(after))

@@ -30,6 +30,10 @@ var _ = Describe("judges of what others see of drains", func() {
 		only     = func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason string) builder.NodeOption {
 			return builder.Condition(t, status, reason, "")
 		}
+		maintained = builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2000-01-01T00:00:00Z")
+		drainedFor = shown(isFalse, isTrue, "NodeMaintenance")
+		handedOver = builder.Condition("MaintenanceInProgress", isTrue, "NodeMaintenance", "")
+
 		node   = func(options ...builder.NodeOption) *corev1.Node { return builder.Node("m", options...) }
 		phased = func(phase string, drains bool) *maintenancev1alpha1.NodeMaintenance {
 			nm := &maintenancev1alpha1.NodeMaintenance{}
@@ -55,6 +59,19 @@ var _ = Describe("judges of what others see of drains", func() {
 		Entry("in the place of what is somebody else's", node(kubectl), node(preserved("Draining"), underWay), true),
 		Entry("the removal of what is somebody else's", node(kubectl), node(), true),
 		Entry("once more what somebody has removed", node(preserved("Draining")), node(preserved("DrainBlocked"), underWay), true),
+	)
+
+	DescribeTable("M16: what we write on the node of a maintenance", func(before, after *corev1.Node, blamed bool) {
+		rule := ""
+		if blamed {
+			rule = "M16"
+		}
+		beBlamed(DrainWritten(before, after), rule)
+	},
+		Entry("its end", node(maintained, preserved("Draining"), drainedFor, handedOver), node(preserved("Draining"), underWay), false),
+		Entry("its end, while the next one waits", node(maintained, preserved("Draining"), drainedFor, handedOver), node(maintained, preserved("Draining"), underWay), false),
+		Entry("something else while its requestor has the node", node(maintained, preserved("Draining"), drainedFor, handedOver), node(maintained, preserved("Draining"), underWay, handedOver), true),
+		Entry("something else before its requestor has the node", node(maintained, preserved("Draining"), drainedFor), node(maintained, preserved("Draining"), underWay), true),
 	)
 
 	DescribeTable("D13: what a node shows", func(n *corev1.Node, shows bool, nm *maintenancev1alpha1.NodeMaintenance, touched, blamed bool) {

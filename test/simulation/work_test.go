@@ -41,6 +41,11 @@ func TestKnownWork(t *testing.T) {
 			{20*time.Minute + 50*time.Second, ShootOutage{31 * time.Minute}},
 			{21*time.Minute + 40*time.Second, Break{1, Dead}},
 		}}, seen{"maintenance WaitForPodCompletion > Draining": 1}},
+		"M16: the next maintenance of a failed node is scheduled as the one before it ends": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, PrefersNew: true, ShowsDrains: true, Events: []Event{
+			{15*time.Minute + 9*time.Second, Break{0, Dead}},
+			{4*time.Hour + 7*time.Minute + 9*time.Second, Maintain{Machine: 1, For: 11 * time.Minute, Off: 20 * time.Minute, Again: 2 * time.Hour}},
+			{4*time.Hour + 9*time.Minute + 32*time.Second, FailWrite{machineControllerName, WriteFault{Skip: 4, Kill: true, Downtime: 11 * time.Minute}}},
+		}}, seen{"maintenance Pending > Scheduled": 2}},
 		"P6: an operator ends what a power cycle preserves": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Stubborn{0, 8 * time.Minute}},
