@@ -180,7 +180,7 @@ func (r *Record) HasEvidence(machine *machinev1alpha1.Machine) bool {
 	return ok && r.Failed && evidence == machine.Annotations[v1alpha1.AnnotationFailedSince]
 }
 
-// EvidenceBegan returns since when the evidence of the failure, which is not stored yet, is being gathered by the process that began at
+// EvidenceBegan returns since when the evidence of the failure, which is not stored yet, is being gathered by the process that acts since
 // that time; zero if it is not. What gathered before that is gone.
 func (r *Record) EvidenceBegan(machine *machinev1alpha1.Machine, process time.Time) time.Time {
 	value, ok := strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationEvidence], v1alpha1.EvidenceGathering)

@@ -193,6 +193,10 @@ func (d *decision) mayPowerOff() bool {
 		d.tell(false, EventRecovered, recovered)
 		return false
 	}
+	if d.group.Uncounted {
+		d.wake(d.now.Add(PollInterval))
+		return false
+	}
 	reason := d.obstacle()
 	switch {
 	case reason == "" && d.isClaimed():

@@ -128,6 +128,10 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 		if reason == "" && g.MaxPerShoot > 0 && others >= int(g.MaxPerShoot) {
 			reason = "As many machines of the shoot are already being power-cycled as the operators allow."
 		}
+		if reason == "" && g.Uncounted {
+			reason = "The nodes of the shoot are being counted for the power cycle of another machine."
+			d.wake(now.Add(PollInterval))
+		}
 		if reason != "" {
 			d.wait(reason)
 			continue

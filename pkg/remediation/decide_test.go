@@ -868,7 +868,6 @@ var _ = Describe("Decide", func() {
 				d := w.decide()[0]
 				Expect(d.Confirm).To(BeTrue())
 				Expect(d.ConfirmOthers).To(Equal(mayPowerOff))
-				Expect(d.BeginsOrPowersOff()).To(BeFalse())
 				Expect(d.PowerOff).To(BeNil())
 				if d.WriteMachine != nil {
 					Expect(UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine))).To(Equal(UnderWay(m.obj)))
@@ -879,13 +878,9 @@ var _ = Describe("Decide", func() {
 				w.look()
 				return w.last[0]
 			}
-			begins := rest(true)
-			Expect(begins.Confirm).To(BeFalse())
-			Expect(begins.BeginsOrPowersOff()).To(BeTrue())
+			Expect(rest(true).Confirm).To(BeFalse())
 			Expect(m.phase()).To(Equal("PoweringOff"))
-			asks := rest(true)
-			Expect(asks.PowerOff).NotTo(BeNil())
-			Expect(asks.BeginsOrPowersOff()).To(BeTrue())
+			Expect(rest(true).PowerOff).NotTo(BeNil())
 			m.host.act()
 			m.host.report(w.now)
 			w.sync()
@@ -893,6 +888,24 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("MakingNodeSafe"))
 			rest(false)
 			Expect(tainted(m.node)).To(BeTrue())
+		})
+		It("X8: begins nothing, and switches nothing off, while the others are not counted, and looks again", func() {
+			w.Uncounted = true
+			w.run()
+			waits("being counted")
+			Expect(w.last[0].Next).To(Equal(w.now.Add(5 * time.Second)))
+			w.Uncounted = false
+			w.engine()
+			w.sync()
+			w.look()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			w.Uncounted = true
+			w.run()
+			Expect(m.host.requested).To(BeFalse())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(5 * time.Second)))
+			w.Uncounted = false
+			w.run()
+			Expect(m.host.requested).To(BeTrue())
 		})
 		It("X8: waits for a health timeout after an outage", func() {
 			w.setShootAway(true)

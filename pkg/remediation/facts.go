@@ -33,6 +33,9 @@ type Group struct {
 	// off (X8). OtherCycles is how many machines besides the Members are being power-cycled.
 	Others      *NodeCount
 	OtherCycles int
+	// Uncounted says that the Others may not be as they are now, because another group is being confirmed: no cycle begins, and no host is
+	// asked to be off (X8).
+	Uncounted bool
 	// Storm says how many machines of the shoot fail at the same time. While too many do, no cycle is requested automatically, and none
 	// begins that was (X21).
 	Storm facts.Storm
@@ -48,7 +51,7 @@ type Group struct {
 	MaxServicing time.Duration
 	// Validated says that the pool wants a proof that a machine works when its power cycle is over (V1).
 	Validated bool
-	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9). Process is when the process began that
+	// Evidence says that evidence of failures is stored. An automatic cycle waits for it (X9). Process is since when the process acts that
 	// gathers it.
 	Evidence bool
 	Process  time.Time
@@ -252,9 +255,8 @@ type Decision struct {
 	// another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any decision is
 	// carried out, the caller must read live all Machines of the group, with the Node and the host of each member for which Confirm was
 	// ever set, and decide again, like the function Confirm. The last decision may be carried out even if something could not be
-	// read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. One that BeginsOrPowersOff must rest on
-	// Others that were read live, too, and until its Machine is written, none of another group of the shoot may: both together could
-	// switch off too many nodes.
+	// read: no cycle begins, no host is switched off and no node is made safe unless the Host is Live. Unless the Others were read live as
+	// well, the group must be Uncounted, and while another group is confirmed that is not: both together could switch off too many nodes.
 	Confirm bool
 	// ConfirmOthers says, beside Confirm, that a cycle may begin, or the host be asked to be off, once the decision is confirmed.
 	ConfirmOthers bool
@@ -271,10 +273,4 @@ type Decision struct {
 	Deadline time.Time
 	// Next is when to decide again even if nothing changes until then; zero for never.
 	Next time.Time
-}
-
-// BeginsOrPowersOff says that the decision begins a cycle, or asks for the host to be off.
-func (d Decision) BeginsOrPowersOff() bool {
-	begins := d.WriteMachine != nil && UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine)) && !UnderWay(d.Machine)
-	return begins || d.PowerOff != nil
 }

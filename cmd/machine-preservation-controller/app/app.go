@@ -52,6 +52,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/operatorconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/quarantine"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
@@ -194,7 +195,8 @@ type sidecar struct {
 	pods    kubernetes.Interface
 	ledgers []preservation.Ledger
 	// hosts are nil where nothing is power-cycled.
-	hosts *remediation.Hosts
+	hosts   *remediation.Hosts
+	leading pace.Leading
 }
 
 // connectSeed makes the manager, with a cache of the Machines and of what they belong to.
@@ -383,6 +385,7 @@ func (s *sidecar) addRemediation(context.Context) error {
 		Storm:          s.opts.Storm,
 		MaxServicing:   s.opts.PowerCycle.MaxServicing,
 		Evidence:       s.opts.Evidence.Enabled,
+		Leading:        &s.leading,
 		Timeouts:       s.opts.Timeouts,
 		NodeConditions: s.opts.NodeConditions,
 	}).AddToManager(s.mgr, s.nodes, s.pods, s.hosts)
@@ -398,7 +401,7 @@ func (s *sidecar) addEvidence(context.Context) error {
 			return err
 		}
 	}
-	r := &evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}
+	r := &evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:], Leading: &s.leading}
 	if s.hosts != nil {
 		r.Host = s.hosts.Whole
 	}

@@ -20,6 +20,8 @@ const (
 	validity = 2 * time.Minute
 	// slack is for how much longer a grant counts: the clocks differ, and the write with which a cycle begins may be on its way.
 	slack = 30 * time.Second
+	// longest is for how long a cycle is under way at the longest, with a host that is serviced for as long as operators may allow.
+	longest = v1alpha1.MaxPowerCycleDuration + v1alpha1.MaxMaxServicing
 )
 
 // Decision is what is due.
@@ -33,7 +35,7 @@ type Decision struct {
 // Decide returns whose cycles may begin so that never more than the limit are under way (X8). The machines are those of all control
 // planes that have LabelPowerCycle. The machines that have waited longest come first. Machines that have not used a grant of this wait
 // come after all others, because their preservation controller may be gone. Of these, the one whose grant passed first comes first. A
-// cycle that is under way counts until its machine is not preserved for it any more, and for a day at most.
+// cycle that is under way counts until its machine is not preserved for it any more, or could not go on.
 func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decision {
 	type waiting struct {
 		machine       *machinev1alpha1.Machine
@@ -88,8 +90,8 @@ func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decis
 // endOf returns when the cycle that is under way must be over, zero if nobody knows.
 func endOf(m *machinev1alpha1.Machine) time.Time {
 	ends := remediation.KeptUntil(m)
-	if began := remediation.Began(m); !began.IsZero() && (ends.IsZero() || ends.Sub(began) > remediation.CyclePeriod) {
-		ends = began.Add(remediation.CyclePeriod)
+	if began := remediation.Began(m); !began.IsZero() && (ends.IsZero() || ends.Sub(began) > longest) {
+		ends = began.Add(longest)
 	}
 	return ends
 }

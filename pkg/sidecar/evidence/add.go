@@ -42,7 +42,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 	r.Source = mgr.GetClient()
 	r.Store = clients.seed
 	r.Clock = clock.RealClock{}
-	r.Process = r.Clock.Now()
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
 	early := &earlyLogs{}
 	if clients.kubelets != nil {

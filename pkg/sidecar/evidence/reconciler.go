@@ -37,6 +37,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 // Reasons of the Events on Machines and ConfigMaps.
@@ -80,8 +81,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Changed is called when what is stored may have changed. It may be nil.
 	Changed func()
-	// Process is when this process began.
-	Process time.Time
+	// Leading tells what this process gathers from what one before has gathered.
+	Leading *pace.Leading
 }
 
 // Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
@@ -233,7 +234,7 @@ func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, b
 // automatic power cycle waits for as long as that takes (X9), and must not begin because a process before was killed while it gathered.
 // Evidence does not wait for the write, but for a conflict: the failure may be over.
 func (r *Reconciler) begin(ctx context.Context, machine *machinev1alpha1.Machine) error {
-	if record := preservation.ReadRecord(machine); record.HasEvidence(machine) || !record.EvidenceBegan(machine, r.Process).IsZero() {
+	if record := preservation.ReadRecord(machine); record.HasEvidence(machine) || !record.EvidenceBegan(machine, r.Leading.Since(r.Clock.Now())).IsZero() {
 		return nil
 	}
 	err := r.annotate(ctx, machine, v1alpha1.EvidenceGathering+r.Clock.Now().UTC().Format(time.RFC3339))

@@ -110,7 +110,7 @@ func cmpError(err error, otherwise func() error) error {
 // restart throws the Reconciler away and makes a new one.
 func (e *environment) restart() {
 	e.controller = &Reconciler{
-		Source: e.seed, Store: e.seed, Retention: 168 * time.Hour, Budget: 48 << 20, Clock: e.clock, Process: e.clock.Now(), Recorder: e.recorder,
+		Source: e.seed, Store: e.seed, Retention: 168 * time.Hour, Budget: 48 << 20, Clock: e.clock, Leading: &pace.Leading{}, Recorder: e.recorder,
 		Collect: func(ctx context.Context, machine string) (*evidence.Bundle, error) {
 			e.gathered++
 			deadline, ok := ctx.Deadline()

@@ -5,6 +5,7 @@
 package pace
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -22,6 +23,18 @@ const (
 	// anything by denying that (P14).
 	VetoTimeout = 5 * time.Minute
 )
+
+// Leading is since when this process acts. Those share it who must not take for their own what a process before has begun.
+type Leading struct {
+	once  sync.Once
+	since time.Time
+}
+
+// Since returns when it was called first, in whole seconds: no controller runs before the process leads.
+func (l *Leading) Since(now time.Time) time.Time {
+	l.once.Do(func() { l.since = now.Truncate(time.Second) })
+	return l.since
+}
 
 // Options are those of a controller whose requests, if they fail, are tried again after first, and in the end after last.
 func Options(workers int, first, last time.Duration) controller.Options {

@@ -48,7 +48,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		r.QuietTime = remediation.DefaultQuietTime
 	}
 	r.Clock = clock.RealClock{}
-	r.Process = r.Clock.Now()
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
 	r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
 

@@ -34,6 +34,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -172,6 +173,7 @@ func (e *environment) restart() {
 		Timeouts:       facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		NodeConditions: facts.DefaultNodeConditions,
 		Clock:          e.clock,
+		Leading:        &pace.Leading{},
 		Recorder:       e,
 		ShootRecorder:  e,
 	}

@@ -60,9 +60,9 @@ type Reconciler struct {
 	// QuietTime is for how long a healthy machine has no request before one is believed to be for a healthy machine, remediation's
 	// default if it is 0 (X16).
 	QuietTime time.Duration
-	// Evidence says that the evidence of failures is stored (X9). Process is when this process began.
+	// Evidence says that the evidence of failures is stored (X9), by this process since it is Leading.
 	Evidence bool
-	Process  time.Time
+	Leading  *pace.Leading
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
 	// machine for unhealthy by (H1).
 	Timeouts       facts.Timeouts
@@ -110,18 +110,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.observations.Delete(req)
 		return reconcile.Result{}, nil
 	}
-	var next time.Time
-	if len(tasks) < len(decisions) {
-		next = r.Clock.Now().Add(remediation.PollInterval)
-	}
-	result, carryErr := r.carryOn(ctx, observations, tasks, next)
+	result, carryErr := r.carryOn(ctx, observations, tasks)
 	observe(labelOf(req), decisions)
 	return result, errors.Join(err, carryErr)
 }
 
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
-// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew. While another
-// group is counting, decisions that begin a cycle or power a host off are left out of the tasks: a release does not wait for that (X5).
+// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew. A group waits for
+// no other one that is being confirmed, because it may have a host to release (X5): it begins nothing then.
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
 	counts := slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers }) && r.counting.TryLock()
 	if counts {
@@ -130,11 +126,7 @@ func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observa
 	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
 		return r.decide(ctx, req, observations, live, counts)
 	})
-	carried := decisions
-	if !counts {
-		carried = slices.DeleteFunc(slices.Clone(decisions), remediation.Decision.BeginsOrPowersOff)
-	}
-	return decisions, r.writeMachines(ctx, carried), err
+	return decisions, r.writeMachines(ctx, decisions), err
 }
 
 // decide returns the decisions on a group, of which so many machines are read live, and the Others if countLive says so, nil if there is

@@ -433,10 +433,19 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.settle(ctx)).To(Equal(5 * time.Second))
 		Expect(e.host(ctx, "a")).To(beReleased())
 		Expect(e.calls).NotTo(ContainElement("list *v1.NodeList"))
-		Expect(e.phase(ctx, "b")).NotTo(Equal("PoweringOff"))
+		Expect(e.phase(ctx, "b")).To(Equal("Waiting"))
+		Expect(e.machine(ctx, "b").Annotations).To(HaveKey(kept), "X10")
+
+		done()
+		_, err := e.Reconciler.Reconcile(ctx, request1)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.phase(ctx, "b")).To(Equal("PoweringOff"))
+		done = Count(e.Reconciler)
+		Expect(e.settle(ctx)).To(Equal(5 * time.Second))
+		Expect(e.host(ctx, "b").GetAnnotations()).NotTo(HaveKey(reboot))
 		done()
 		e.settle(ctx)
-		Expect(e.phase(ctx, "b")).To(Equal("PoweringOff"))
+		Expect(e.host(ctx, "b").GetAnnotations()).To(HaveKey(reboot))
 	})
 
 	It("X2 P12: should ask for the contents of all nodes at the same time, and once, before it releases another host", func(ctx SpecContext) {
@@ -854,7 +863,7 @@ var _ = Describe("Reconciler", func() {
 				result, err := e.Reconciler.Reconcile(ctx, request2)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(result.RequeueAfter).To(Equal(5 * time.Second))
-				Expect(e.phase(ctx, "b")).NotTo(Equal("PoweringOff"))
+				Expect(e.phase(ctx, "b")).To(Equal("Waiting"))
 				e.meanwhile = func(string) {}
 			}
 			_, err := e.Reconciler.Reconcile(ctx, request1)

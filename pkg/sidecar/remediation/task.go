@@ -58,14 +58,15 @@ func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.
 	return tasks
 }
 
-// carryOn carries out the rest, and returns when to look again: at the given time at the latest, unless that is zero.
-func (r *Reconciler) carryOn(ctx context.Context, observations *observations, tasks []task, next time.Time) (reconcile.Result, error) {
+// carryOn carries out the rest, and returns when to look again.
+func (r *Reconciler) carryOn(ctx context.Context, observations *observations, tasks []task) (reconcile.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, parallel, len(tasks), func(i int) { tasks[i].writeNode(limited, observations) })
 
 	var (
 		now  = r.Clock.Now()
+		next time.Time
 		errs []error
 	)
 	for i := range tasks {

@@ -45,6 +45,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
@@ -123,7 +124,7 @@ func start(ctx context.Context, s *sidecar.Server, keep time.Duration, toShoot .
 	}
 	clients, err := evidence.NewClients(seed, shoot, false)
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&evidence.Reconciler{Retention: keep, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
+	Expect((&evidence.Reconciler{Retention: keep, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}, Leading: &pace.Leading{}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer GinkgoRecover()

@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	sidecarpreservation "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -86,7 +87,7 @@ func start(ctx context.Context, kubeconfig string) *controller {
 		Remediation: preservation.RemediationOptions{Enabled: true},
 	}).AddToManager(mgr, nodes)).To(Succeed())
 	Expect((&remediation.Reconciler{
-		Seed: "seed", AllowNodes: true, QuietTime: -time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+		Seed: "seed", Leading: &pace.Leading{}, AllowNodes: true, QuietTime: -time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
 
 	var running sync.WaitGroup
