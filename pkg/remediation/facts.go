@@ -33,7 +33,7 @@ type Group struct {
 	// off (X8). OtherCycles is how many machines besides the Members are being power-cycled.
 	Others      *NodeCount
 	OtherCycles int
-	// Uncounted says that the Others may not be as they are now, because another group is being confirmed: no cycle begins, and no host is
+	// Uncounted says that the Others may not be as they are now, because the group is confirmed without them: no cycle begins, and no host is
 	// asked to be off (X8).
 	Uncounted bool
 	// Storm says how many machines of the shoot fail at the same time. While too many do, no cycle is requested automatically, and none

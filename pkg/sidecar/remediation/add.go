@@ -8,6 +8,7 @@ import (
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -48,6 +49,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		r.QuietTime = remediation.DefaultQuietTime
 	}
 	r.Clock = clock.RealClock{}
+	r.Counting = semaphore.NewWeighted(1)
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
 	r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
 

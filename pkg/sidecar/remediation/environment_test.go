@@ -18,6 +18,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -174,6 +175,7 @@ func (e *environment) restart() {
 		NodeConditions: facts.DefaultNodeConditions,
 		Clock:          e.clock,
 		Leading:        &pace.Leading{},
+		Counting:       semaphore.NewWeighted(1),
 		Recorder:       e,
 		ShootRecorder:  e,
 	}

@@ -18,9 +18,3 @@ var (
 	Waiting             = (*Reconciler).waiting
 	Notify              = (*Hosts).notify
 )
-
-// Count is what another group does while it confirms, until the function that it returns is called.
-func Count(r *Reconciler) func() {
-	r.counting.Lock()
-	return r.counting.Unlock
-}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -71,10 +72,12 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
+	// Counting is a semaphore of one, held from when the Others are read live until the Machines of the group are written: two groups would
+	// each see the nodes that the other is about to take away as ready (X8). It has a queue: who never got it would miss the deadline of
+	// its cycle (X5).
+	Counting *semaphore.Weighted
+
 	observations sync.Map // *observations by reconcile.Request
-	// counting is locked from when the Others are read live until the Machines of the group are written: two groups would each see the
-	// nodes that the other is about to take away as ready (X8). Nobody waits for it.
-	counting sync.Mutex
 }
 
 // Nodes reads and writes the shoot's nodes.
@@ -116,12 +119,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
-// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew. A group waits for
-// no other one that is being confirmed, because it may have a host to release (X5): it begins nothing then.
+// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew. A group that may
+// begin a cycle or power a host off waits until no other one is being confirmed. Others do not, because they may have a host to release
+// (X5): they begin nothing.
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
-	counts := slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers }) && r.counting.TryLock()
+	counts := slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.ConfirmOthers })
 	if counts {
-		defer r.counting.Unlock()
+		if err := r.Counting.Acquire(ctx, 1); err != nil {
+			return nil, nil, err
+		}
+		defer r.Counting.Release(1)
 	}
 	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
 		return r.decide(ctx, req, observations, live, counts)
