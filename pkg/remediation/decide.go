@@ -129,7 +129,7 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 			reason = "As many machines of the shoot are already being power-cycled as the operators allow."
 		}
 		if reason == "" && g.Uncounted {
-			reason = "The nodes of the shoot are being counted for the power cycle of another machine."
+			reason = notCounted
 			d.wake(now.Add(PollInterval))
 		}
 		if reason != "" {

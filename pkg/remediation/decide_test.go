@@ -892,7 +892,7 @@ var _ = Describe("Decide", func() {
 		It("X8: begins nothing, and switches nothing off, while the others are not counted, and looks again", func() {
 			w.Uncounted = true
 			w.run()
-			waits("being counted")
+			waits("not known how many nodes")
 			Expect(w.last[0].Next).To(Equal(w.now.Add(5 * time.Second)))
 			w.Uncounted = false
 			w.engine()

@@ -49,7 +49,7 @@ func (d *decision) obstacle() string {
 	case d.unwell:
 		return "Too many nodes of the pool in this zone are not ready."
 	case d.nodes == nil:
-		return "It is not known how many nodes of the shoot are ready."
+		return notCounted
 	case d.withThis().areTooManyAway():
 		return "Too many nodes of the shoot would not be ready."
 	case d.waitsUntil(d.to.record.Again):
@@ -60,6 +60,9 @@ func (d *decision) obstacle() string {
 
 // clockError is by how much the clocks of two that lead may differ.
 const clockError = time.Minute
+
+// notCounted is why nothing begins while the other nodes of the shoot are not known as they are (X8).
+const notCounted = "It is not known how many nodes of the shoot are ready."
 
 // waitsForShoot says that the shoot's API server has not answered for long enough, or had not for another controller (X8). What that has noted
 // is not believed if it is farther in the future than it can be.

@@ -30,9 +30,9 @@ type Leading struct {
 	since time.Time
 }
 
-// Since returns when it was called first, in whole seconds: no controller runs before the process leads.
+// Since returns when it was called first: no controller runs before the process leads.
 func (l *Leading) Since(now time.Time) time.Time {
-	l.once.Do(func() { l.since = now.Truncate(time.Second) })
+	l.once.Do(func() { l.since = now })
 	return l.since
 }
 

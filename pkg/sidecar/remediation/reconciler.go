@@ -161,14 +161,18 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observat
 // was known. What was read a short time ago is not read again, unless nothing was left then, and neither is what could not be read. What
 // the shoot does not answer in time counts as unknown, and delays nothing else for longer than that (P14).
 func (r *Reconciler) readContents(ctx context.Context, observations *observations, group *remediation.Group, decisions []remediation.Decision) bool {
+	var wanted []int
+	for i, d := range decisions {
+		if d.ReadNodeContents {
+			wanted = append(wanted, i)
+		}
+	}
 	patient, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	known := make([]bool, len(decisions))
-	workqueue.ParallelizeUntil(ctx, parallel, len(decisions), func(i int) {
+	known := make([]bool, len(wanted))
+	workqueue.ParallelizeUntil(ctx, parallel, len(wanted), func(n int) {
+		i := wanted[n]
 		d := decisions[i]
-		if !d.ReadNodeContents {
-			return
-		}
 		left := observations.left(d.Machine.UID)
 		if old := !r.Clock.Now().Before(left.time.Add(remediation.PollInterval)); old || left.err == nil && left.NodeContents == (remediation.NodeContents{}) {
 			left.time = r.Clock.Now()
@@ -185,7 +189,7 @@ func (r *Reconciler) readContents(ctx context.Context, observations *observation
 			}
 			observations.leave(d.Machine.UID, left)
 		}
-		if known[i] = left.err == nil; known[i] {
+		if known[n] = left.err == nil; known[n] {
 			group.Members[i].NodeContents = &left.NodeContents
 		}
 	})
