@@ -496,7 +496,11 @@ func (p *Pool) waitForEvent(c client.Reader, namespace, regarding, reason, text 
 	p.eventually(func(g Gomega) {
 		events := &eventsv1.EventList{}
 		g.Expect(c.List(p.ctx, events, client.InNamespace(namespace), client.MatchingFields{"regarding.name": regarding})).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", reason), HaveField("Note", ContainSubstring(text)))))
+		told := make([]string, 0, len(events.Items)) // whole Events would be cut off when they are shown
+		for _, e := range events.Items {
+			told = append(told, e.Reason+": "+e.Note)
+		}
+		g.Expect(told).To(ContainElement(And(HavePrefix(reason+": "), ContainSubstring(text))))
 	})
 }
 
