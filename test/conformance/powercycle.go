@@ -39,8 +39,6 @@ const (
 	// quietTime is for how long a node has to be healthy before its power cycle is asked for: for a minute, it has just recovered, as
 	// far as anybody knows.
 	quietTime = 70 * time.Second
-	// answerTime is more than it takes until a request for a power cycle is taken or dropped.
-	answerTime = 20 * time.Second
 	// longCycle is what each step of a cycle may take, unless its deadline is what is tried. Kubernetes gives up the pods of a
 	// node within 20 seconds, and a host that is late has as many.
 	longCycle = 3 * time.Minute
@@ -167,9 +165,8 @@ func powerCycleInALoop(p *Pool) {
 func stuckPowerCycles(p *Pool) {
 	settings := p.powerCycle()
 	settings.MaxConcurrent = new(int32(4))
-	for _, timeout := range []*metav1.Duration{settings.PowerOffTimeout, settings.PowerOnTimeout} {
-		timeout.Duration = v1alpha1.MinPowerCycleTimeout
-	}
+	// A host that is late, and the pods of its node, take 40 seconds of it.
+	settings.PowerOffTimeout.Duration, settings.PowerOnTimeout.Duration = 2*v1alpha1.MinPowerCycleTimeout, v1alpha1.MinPowerCycleTimeout
 	p.setPowerCycle(settings)
 	p.scale(4)
 	machines := p.running(4)
@@ -256,7 +253,9 @@ func refusedPowerCycles(p *Pool) {
 	p.toHeal(taken, undo)
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, taken).Off).To(BeTrue()) })
 
-	p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
+	p.askUntilTaken(maintained, func() {
+		p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
+	})
 	p.askForCycle(taken)
 	for machine, reason := range map[*machinev1alpha1.Machine]string{maintained: "maintenance", taken: key} {
 		p.told(machine, "PowerCycleWaiting", reason)
@@ -353,9 +352,16 @@ func restartInPowerCycle(p *Pool) {
 	p.Eventually(func(g Gomega) { p.forgotten(g, machine) }).WithContext(p.ctx).WithTimeout(6 * time.Minute).WithPolling(pollInterval).Should(Succeed())
 }
 
-// askForCycle asks as a person does, or a health checker. It asks again if the preservation controller is not certain that a healthy
-// machine was healthy: it may have been started only just now, or not have known the machine's node for a moment.
+// askForCycle asks as a health checker does.
 func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
+	p.t.Helper()
+	p.askUntilTaken(machine, func() { p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "") })
+}
+
+// askUntilTaken asks for a power cycle. It asks again if the preservation controller is not certain that a healthy machine was healthy: it
+// may have been started only just now, also because a busy API server did not renew its lease, or not have known the machine's node for a
+// moment.
+func (p *Pool) askUntilTaken(machine *machinev1alpha1.Machine, ask func()) {
 	p.t.Helper()
 	for {
 		healthy := false
@@ -366,15 +372,21 @@ func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 			g.Expect(!healthy || time.Since(ready.LastTransitionTime.Time) > quietTime).To(BeTrue())
 		})
 		before, phase, isDropped := len(p.events(machine, "PowerCycleRecovered")), p.fresh(p, machine).Annotations[v1alpha1.AnnotationPowerCyclePhase], false
-		p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
+		ask()
 		if !healthy {
 			return
 		}
-		// One that is refused for another reason is neither.
-		_ = wait.PollUntilContextTimeout(p.ctx, pollInterval, answerTime, true, func(context.Context) (bool, error) {
-			now := p.fresh(p, machine).Annotations[v1alpha1.AnnotationPowerCyclePhase]
+		var gone time.Time // refused for another reason
+		p.eventually(func(g Gomega) {
+			fresh := p.fresh(g, machine)
+			now := fresh.Annotations[v1alpha1.AnnotationPowerCyclePhase]
+			if isAsked := metav1.HasAnnotation(fresh.ObjectMeta, v1alpha1.AnnotationNeedsRemediation) || metav1.HasAnnotation(p.node(g, machine).ObjectMeta, v1alpha1.AnnotationPowerCycle); isAsked {
+				gone = time.Time{}
+			} else if gone.IsZero() {
+				gone = time.Now()
+			}
 			isDropped = len(p.events(machine, "PowerCycleRecovered")) > before
-			return isDropped || now != "" && now != phase, nil
+			g.Expect(isDropped || now != "" && now != phase || !gone.IsZero() && time.Since(gone) > shortly).To(BeTrue(), "nobody answers the request for a power cycle")
 		})
 		if !isDropped {
 			return

@@ -71,8 +71,9 @@ var (
 	landscapes = flag.Int("landscapes", 6, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
-	// starts has an entry for each landscape that is being started: all at once, none would be ready in time.
-	starts = make(chan struct{}, 2)
+	// starts has an entry for each landscape that is being started: two at once leave so little to the others that controllers lose their
+	// leases there.
+	starts = make(chan struct{}, 1)
 	// turn is closed when the test before has started.
 	turn chan struct{}
 )
