@@ -52,7 +52,7 @@ const (
 	nextTimeout = 5 * time.Minute
 
 	// drainTimeout and pdbDeadline are after what time drain strategies act, on pods without and with a budget.
-	drainTimeout, pdbDeadline = 19 * time.Second, 25 * time.Second
+	drainTimeout, pdbDeadline = 30 * time.Second, 40 * time.Second
 	expectedDrainTime         = 2 * time.Second
 )
 
@@ -68,7 +68,7 @@ func TestMCM062(t *testing.T)       { run(t, "0.62", breaksLast) }
 func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
-	landscapes = flag.Int("landscapes", 6, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 4, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// starts has an entry for each landscape that is being started: two at once leave so little to the others that controllers lose their
@@ -293,8 +293,8 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 	config := v1alpha1.MachinePreservationConfig{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"},
 		Evidence: &v1alpha1.Evidence{Enabled: new(true), NodeLogs: new(true)},
-		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, and deletes them by force after
-		// 30s.
+		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, later where it is busy, and deletes them by
+		// force after a minute.
 		DrainStrategies: &v1alpha1.DrainStrategies{
 			Timeout:                  &metav1.Duration{Duration: drainTimeout},
 			ExpectedDrainTime:        &metav1.Duration{Duration: expectedDrainTime},
@@ -319,7 +319,7 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{
 				MachineHealthTimeout:   &metav1.Duration{Duration: 20 * time.Second},
 				MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Minute},
-				MachineDrainTimeout:    &metav1.Duration{Duration: 30 * time.Second},
+				MachineDrainTimeout:    &metav1.Duration{Duration: time.Minute},
 			},
 		})
 		config.Workers = append(config.Workers, v1alpha1.Worker{
