@@ -71,9 +71,9 @@ var (
 	landscapes = flag.Int("landscapes", 4, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
-	// starts has an entry for each landscape that is being started: two at once leave so little to the others that controllers lose their
-	// leases there.
-	starts = make(chan struct{}, 1)
+	// starting is held while a landscape is being started: two at once leave so little to the others that controllers lose their leases
+	// there.
+	starting sync.Mutex
 	// turn is closed when the test before has started.
 	turn chan struct{}
 )
@@ -154,9 +154,9 @@ func startLandscape(t *testing.T, name string, o landscape.Options) (*landscape.
 		t.Cleanup(stop)
 	}
 	o.Dir, o.Out = filepath.Join("testdata", "landscape-"+name), t.Output()
-	starts <- struct{}{}
+	starting.Lock()
 	l, err := landscape.Start(ctx, o)
-	<-starts
+	starting.Unlock()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
 	go func() {
