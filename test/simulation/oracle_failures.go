@@ -133,6 +133,7 @@ func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.M
 	}
 	switch {
 	case !s.record.Kept && was.Phase != rules.FailedPreserved && o.findsNoPlace(s):
+	case !s.record.Kept && was.Phase == rules.FailedPreserved && !s.asked && o.repeats(s): // a new reason stands above that (P15)
 	case !s.record.Kept:
 		o.blame("T2", "%s is let go of, and was to be kept until %s, whatever was asked for", name, f.promised.Format(time.DateTime))
 	case s.record.Written.Before(f.promised.Add(-time.Second)):

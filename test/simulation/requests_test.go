@@ -119,6 +119,12 @@ func TestKnownRequests(t *testing.T) {
 			{time.Hour, Break{1, Dead}},
 			{2 * time.Hour, Break{2, Deadlocked}},
 		}}, seen{kept: 3, let: 3, "terminated": 3}},
+		"P15: a machine fails for a new reason, and the one that failed last of the others had recovered before": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, PrefersNew: true, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Blink{Break{1, Dead}, 20 * time.Minute}},
+			{2 * time.Hour, Break{1, Dead}},
+			{3 * time.Hour, Break{2, Deadlocked}},
+		}}, seen{kept: 3, let: 3, "promised": 1, "terminated": 3}},
 		"P15: a machine fails for a new reason, and people keep more than the share": {History{Replicas: 4, Share: 1, Timeout: 8 * time.Hour, PrefersNew: true, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{70 * time.Minute, Ask{2, true, "when-failed", 0}},
