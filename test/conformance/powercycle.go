@@ -363,7 +363,7 @@ func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 // moment.
 func (p *Pool) askUntilTaken(machine *machinev1alpha1.Machine, ask func()) {
 	p.t.Helper()
-	for {
+	for range 5 { // it is not certain after a start, or an outage, and nothing else
 		healthy := false
 		p.eventually(func(g Gomega) {
 			_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
@@ -394,6 +394,7 @@ func (p *Pool) askUntilTaken(machine *machinev1alpha1.Machine, ask func()) {
 		p.t.Logf("Machine %s: asking again in %s", machine.Name, quietTime)
 		p.unasked(machine)
 	}
+	p.t.Fatalf("Machine %s: each request for a power cycle was dropped", machine.Name)
 }
 
 // unasked gives a preservation controller that may just have been started the time to see that nobody asks.

@@ -26,6 +26,10 @@ func TestKnownWork(t *testing.T) {
 			{20 * time.Minute, Maintain{Machine: 0, For: 10 * time.Minute}},
 			{25 * time.Minute, FailWrite{sidecarName, WriteFault{Kill: true, Applied: true, Downtime: 10 * time.Minute}}},
 		}}, seen{"maintenance Draining > Ready": 1, "terminated": 0}},
+		"X16: a healthy machine is to be power-cycled long after the sidecar was killed, and nothing happened in between": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Restart{sidecarName, time.Minute}},
+			{time.Hour, PowerCycle{Machine: 0}},
+		}}, seen{"cycle Starting > Succeeded": 1, "terminated": 0}},
 		"X1: a machine is power-cycled, and its host takes its time": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{21 * time.Minute, Stubborn{0, 4 * time.Minute}},

@@ -78,7 +78,6 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 			Live:       isLive,
 			NodeDenied: observations.denied(machine.UID, r.Clock.Now()),
 		}
-		member.Unasked, member.UnaskedSince = observations.unasked(machine.UID)
 		if left := observations.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // contents of a safe node must be read again
 			member.NodeContents = &left.NodeContents
 		}

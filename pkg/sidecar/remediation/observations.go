@@ -84,21 +84,14 @@ func (m *observations) leave(machine types.UID, left contents) {
 	m.contents[machine] = left
 }
 
-// unasked returns when a machine was last seen without a request, and since when it had none then; zero for never.
-func (m *observations) unasked(machine types.UID) (last, since time.Time) {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	q := m.quiet[machine]
-	return q.last, q.since
-}
-
-// keep remembers which machines had no request when they began to be read, and drops what is known of machines that there are no
-// more.
+// keep remembers which machines had no request when they began to be read, completes them with that, and drops what is known of machines
+// that there are no more.
 func (m *observations) keep(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]contents{}, map[types.UID]quiet{}
-	for _, member := range members {
+	for i := range members {
+		member := &members[i]
 		q, ok := m.quiet[member.Machine.UID]
 		if isOver := !member.IsUnasked(); isOver {
 			q.over = true
@@ -106,6 +99,7 @@ func (m *observations) keep(members []remediation.Member, read time.Time) {
 			q = quiet{since: read, last: read}
 		}
 		times[member.Machine.UID] = q
+		member.Unasked, member.UnaskedSince = q.last, q.since
 		if d, ok := m.denials[member.Machine.UID]; ok {
 			denials[member.Machine.UID] = d
 		}

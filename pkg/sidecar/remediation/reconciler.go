@@ -144,6 +144,7 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observat
 	if group == nil {
 		return nil, err
 	}
+	observations.keep(group.Members, read) // the next look depends on since when nobody asks, which may be now (X16)
 	decisions := remediation.Decide(*group, r.Clock.Now())
 	if r.readContents(ctx, observations, group, decisions) {
 		decisions = remediation.Decide(*group, r.Clock.Now())
@@ -153,7 +154,6 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observat
 			decisions[i].Next = pace.Earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
 		}
 	}
-	observations.keep(group.Members, read)
 	return decisions, err
 }
 

@@ -201,6 +201,22 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleRecovered: The request for a power cycle was removed, because the machine is healthy and it is not known")))
 	})
 
+	It("X16: should look again by itself when it is certain that a healthy machine is healthy", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.restart()
+		Expect(e.settle(ctx)).To(Equal(time.Minute), "after a restart")
+		e.pass(59 * time.Second)
+		e.ask(ctx, "m")
+		Expect(e.settle(ctx)).To(Equal(time.Minute), "after a request that was removed")
+		Expect(e.events).To(ContainElement(ContainSubstring("it is not known")))
+		e.pass(time.Minute)
+		Expect(e.settle(ctx)).To(BeZero())
+		e.pass(time.Hour)
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+	})
+
 	It("X16: should see live that the machine has recovered, and that it has not", func(ctx SpecContext) {
 		e := newEnvironment("m", "other")
 		h := e.host(ctx, "m")
