@@ -119,9 +119,9 @@ type Member struct {
 	HealthySince time.Time
 	// Live says that Machine and Node were read from the API servers, not from caches, which may lag.
 	Live bool
-	// Unasked is when the machine was last seen without a request. UnaskedSince is since when it had none at that time. Both are zero if
-	// the controller never saw it without one. A later request counts as made while the machine was healthy if it was healthy by
-	// then (X16).
+	// Unasked is when the reading began by which the machine was last seen without a request. UnaskedSince is since when it had none at
+	// that time. Both are zero if the controller never saw it without one since it became healthy or ill. A later request counts as made
+	// while the machine was healthy if it was healthy by then (X16).
 	Unasked, UnaskedSince time.Time
 	// Host is nil if the machine has no host, or if its host is not known.
 	Host *Host

@@ -107,14 +107,18 @@ func (d *decision) judge() {
 	if d.HealthySince.After(quiet) && !d.HealthySince.After(d.now) { // a time in the future cannot be believed
 		quiet = d.HealthySince
 	}
-	switch certain := quiet.Add(d.group.QuietTime); {
-	case !d.to.needs && d.Healthy: // it must be seen once when that is certain
-		d.waitsUntil(certain)
+	certain := quiet.Add(d.group.QuietTime)
+	isCertain := !d.Unasked.IsZero() && !certain.After(d.Unasked)
+	switch {
+	case !d.to.needs && d.Healthy:
+		if d.IsUnasked() && !isCertain { // it must be seen once when that is certain; a refused request on the Node leaves it uncertain
+			d.wake(certain)
+		}
 	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
 	case d.Healthy && !d.Live:
 		d.Confirm, d.ConfirmOthers = true, true
 	default:
-		d.to.record.Healthy = new(d.Healthy && !d.Unasked.IsZero() && !certain.After(d.Unasked))
+		d.to.record.Healthy = new(d.Healthy && isCertain)
 	}
 }
 

@@ -29,6 +29,8 @@ type observations struct {
 type quiet struct {
 	since, last time.Time
 	over        bool
+	// healthySince is since when the machine was healthy all that time, as its node says, whose clock may be wrong.
+	healthySince time.Time
 }
 
 // contents is what was left on a node when it was read without an error, and how, and when, the last reading went.
@@ -84,19 +86,25 @@ func (m *observations) leave(machine types.UID, left contents) {
 	m.contents[machine] = left
 }
 
-// keep remembers which machines had no request when they began to be read, completes them with that, and drops what is known of machines
-// that there are no more.
-func (m *observations) keep(members []remediation.Member, read time.Time) {
+// see notes which machines have no request, as of when they began to be read, and completes each machine with since when. It forgets the
+// machines that are gone.
+func (m *observations) see(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]contents{}, map[types.UID]quiet{}
 	for i := range members {
 		member := &members[i]
 		q, ok := m.quiet[member.Machine.UID]
-		if isOver := !member.IsUnasked(); isOver {
+		if !ok || !member.NodeUnknown && !q.healthySince.Equal(member.HealthySince) { // how it was before it became healthy does not matter
+			q = quiet{over: true, healthySince: member.HealthySince}
+		}
+		switch {
+		case !member.IsUnasked():
 			q.over = true
-		} else if q.last = read; !ok || q.over {
-			q = quiet{since: read, last: read}
+		case q.over:
+			q.since, q.last, q.over = read, read, false
+		default:
+			q.last = read
 		}
 		times[member.Machine.UID] = q
 		member.Unasked, member.UnaskedSince = q.last, q.since

@@ -139,12 +139,10 @@ func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observa
 // decide returns the decisions on a group, of which so many machines are read live, and the Others if countLive says so, nil if there is
 // none. With an error, some hosts are not known as they are.
 func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID], countLive bool) ([]remediation.Decision, error) {
-	read := r.Clock.Now()
 	group, err := r.group(ctx, req, observations, live, countLive)
 	if group == nil {
 		return nil, err
 	}
-	observations.keep(group.Members, read) // the next look depends on since when nobody asks, which may be now (X16)
 	decisions := remediation.Decide(*group, r.Clock.Now())
 	if r.readContents(ctx, observations, group, decisions) {
 		decisions = remediation.Decide(*group, r.Clock.Now())

@@ -201,20 +201,83 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleRecovered: The request for a power cycle was removed, because the machine is healthy and it is not known")))
 	})
 
-	It("X16: should look again by itself when it is certain that a healthy machine is healthy", func(ctx SpecContext) {
-		e := newEnvironment("m")
-		e.restart()
-		Expect(e.settle(ctx)).To(Equal(time.Minute), "after a restart")
-		e.pass(59 * time.Second)
-		e.ask(ctx, "m")
-		Expect(e.settle(ctx)).To(Equal(time.Minute), "after a request that was removed")
-		Expect(e.events).To(ContainElement(ContainSubstring("it is not known")))
-		e.pass(time.Minute)
-		Expect(e.settle(ctx)).To(BeZero())
-		e.pass(time.Hour)
-		e.ask(ctx, "m")
-		e.settle(ctx)
-		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+	Describe("X16: should look again by itself once a request for a healthy machine would be believed", func() {
+		var e *environment
+		believes := func(ctx SpecContext) {
+			GinkgoHelper()
+			e.settle(ctx)
+			e.pass(time.Hour)
+			e.ask(ctx, "m")
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		}
+		BeforeEach(func(ctx SpecContext) {
+			e = newEnvironment("m")
+			e.restart()
+			Expect(e.settle(ctx)).To(Equal(time.Minute))
+		})
+
+		It("after a restart", func(ctx SpecContext) {
+			e.pass(time.Minute)
+			Expect(e.settle(ctx)).To(BeZero())
+			believes(ctx)
+		})
+
+		It("after a request that was removed", func(ctx SpecContext) {
+			e.pass(59 * time.Second)
+			e.ask(ctx, "m")
+			Expect(e.settle(ctx)).To(Equal(time.Minute))
+			Expect(e.events).To(ContainElement(ContainSubstring("it is not known")))
+			e.pass(time.Minute)
+			believes(ctx)
+		})
+
+		It("where it becomes so while the objects are read", func(ctx SpecContext) {
+			e.pass(time.Minute - time.Millisecond)
+			e.cached = func() {
+				e.pass(time.Second)
+				e.cached = func() {}
+			}
+			result, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result.RequeueAfter).To(Equal(time.Millisecond))
+			believes(ctx)
+		})
+
+		It("but not where there is a request on the node that is refused, and cannot be removed", func(ctx SpecContext) {
+			n := e.node(ctx, "m")
+			e.edit(ctx, n, func() { n.Annotations = map[string]string{request: "now"} })
+			e.fail = func(call string, _ bool) error {
+				if strings.HasPrefix(call, "patch Node/") {
+					return errors.New("denied")
+				}
+				return nil
+			}
+			for range 10 {
+				result, err := e.round(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(result.RequeueAfter).To(BeNumerically(">=", time.Second), "it is tried again to remove it")
+				e.pass(result.RequeueAfter)
+			}
+		})
+
+		It("where the clock of the node is ahead when it recovers", func(ctx SpecContext) {
+			e.pass(time.Minute)
+			e.hang(ctx, "m")
+			e.settle(ctx)
+			e.pass(10 * time.Minute)
+			e.settle(ctx)
+			n := e.node(ctx, "m")
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionTrue, metav1.NewTime(e.clock.Now().Add(2*time.Second))
+			Expect(e.c.Status().Update(ctx, n)).To(Succeed())
+			e.ask(ctx, "m")
+			Expect(e.settle(ctx)).To(Equal(time.Minute))
+			Expect(e.phase(ctx, "m")).To(BeEmpty(), "the request was late: it was for the ill machine")
+			e.pass(time.Minute)
+			Expect(e.settle(ctx)).To(Equal(2 * time.Second))
+			e.pass(2 * time.Second)
+			believes(ctx)
+		})
 	})
 
 	It("X16: should see live that the machine has recovered, and that it has not", func(ctx SpecContext) {
