@@ -363,7 +363,7 @@ func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 // moment.
 func (p *Pool) askUntilTaken(machine *machinev1alpha1.Machine, ask func()) {
 	p.t.Helper()
-	for range 5 { // it is not certain after a start, or an outage, and nothing else
+	for range 5 { // only a start or an outage makes it uncertain, and both pass
 		healthy := false
 		p.eventually(func(g Gomega) {
 			_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)

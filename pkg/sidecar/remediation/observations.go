@@ -86,7 +86,7 @@ func (m *observations) leave(machine types.UID, left contents) {
 	m.contents[machine] = left
 }
 
-// see notes which machines have no request, as of when they began to be read, and completes each machine with since when. It forgets the
+// see notes which machines had no request when they began to be read, and sets Unasked and UnaskedSince of each member. It forgets the
 // machines that are gone.
 func (m *observations) see(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
@@ -95,7 +95,7 @@ func (m *observations) see(members []remediation.Member, read time.Time) {
 	for i := range members {
 		member := &members[i]
 		q, ok := m.quiet[member.Machine.UID]
-		if !ok || !member.NodeUnknown && !q.healthySince.Equal(member.HealthySince) { // how it was before it became healthy does not matter
+		if !ok || !member.NodeUnknown && !q.healthySince.Equal(member.HealthySince) { // what was seen before it became healthy or ill says nothing
 			q = quiet{over: true, healthySince: member.HealthySince}
 		}
 		switch {

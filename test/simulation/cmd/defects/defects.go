@@ -66,7 +66,7 @@ var defects = []defect{
 	{"T9: the youngest go first", domain + "distribute.go", "cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time)", "cmp.Or(b.Machine.CreationTimestamp.Compare(a.Machine.CreationTimestamp.Time)"},
 	{"T9: who asked goes as well", domain + "distribute.go", "			if !d.asked {\n", "			if d.Target != nil {\n"},
 	{"X6: nobody else knows until when a cycle waits", "pkg/remediation/obstacles.go", "	d.to.record.NotBefore = until\n", "	d.to.record.NotBefore = time.Time{}\n"},
-	{"X16: nobody looks at when a request is to be believed", "pkg/remediation/request.go", "			d.wake(certain)\n", "			_ = certain\n"},
+	{"X16: nobody looks again once a request would be believed", "pkg/remediation/request.go", "			d.wake(certain)\n", "			_ = certain\n"},
 	{"X21: a storm has hosts power-cycled", "pkg/remediation/obstacles.go", "if !d.group.Storm.IsOn() {", "if d.group.Settings != nil {"},
 	{"V1: nobody waits for a proof", domain + "group.go", "err == nil && settings != nil {", "err == nil && settings != nil && g.Timeout < 0 {"},
 	{"V3: what was reported before the machine came back is a proof", domain + "validation.go", "(!earlier(c.LastHeartbeatTime.Time, now).Before(since) ||", "(c.Type != \"\" ||"},
