@@ -1502,6 +1502,7 @@ var _ = Describe("Decide", func() {
 			m.editNode(func(n *corev1.Node) {
 				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(24 * time.Hour))
 			})
+			w.run()
 			w.after(time.Minute)
 			m.annotate(needsKey, "")
 			w.run()

@@ -114,14 +114,14 @@ func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.Al
 // Member is a machine, its node and its host.
 type Member struct {
 	facts.Member
-	// Healthy says that the node is healthy (H1). HealthySince is since when, according to its conditions.
+	// Healthy says that the node is healthy (H1). HealthySince is since when, in its own words: its clock may be wrong.
 	Healthy      bool
 	HealthySince time.Time
 	// Live says that Machine and Node were read from the API servers, not from caches, which may lag.
 	Live bool
-	// Unasked is when the reading began by which the machine was last seen without a request. UnaskedSince is since when it had none at
-	// that time. Both are zero if the controller never saw it without one since it became healthy or ill. A later request counts as made
-	// while the machine was healthy if it was healthy by then (X16).
+	// Unasked is when the reading began by which the machine was last seen without a request. UnaskedSince is when the first reading ended
+	// since which it always was seen without one, and as healthy or as ill. Both are zero if it was not seen like this. A later request
+	// counts as made while the machine was healthy if it was healthy by then (X16).
 	Unasked, UnaskedSince time.Time
 	// Host is nil if the machine has no host, or if its host is not known.
 	Host *Host

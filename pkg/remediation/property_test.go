@@ -122,7 +122,7 @@ var all = []event{
 	}},
 	{"nobody has looked for a while", func(w *world, _ *machine, _ *rapid.T) {
 		for _, m := range w.machines {
-			m.unasked = time.Time{}
+			m.unasked, m.quiet, m.wasAsked = time.Time{}, time.Time{}, true
 		}
 	}},
 	{"the node is ready in the future", func(w *world, m *machine, _ *rapid.T) {

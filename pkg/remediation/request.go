@@ -101,14 +101,11 @@ func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
 }
 
 // judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
-// unless it had been so, without a request, for some time when it was last seen without one.
+// unless it had been so, without a request, for some time when it was last seen without one, and does not say that it has recovered since.
 func (d *decision) judge() {
-	quiet := d.UnaskedSince
-	if d.HealthySince.After(quiet) && !d.HealthySince.After(d.now) { // a time in the future cannot be believed
-		quiet = d.HealthySince
-	}
-	certain := quiet.Add(d.group.QuietTime)
-	isCertain := !d.Unasked.IsZero() && !certain.After(d.Unasked)
+	certain := d.UnaskedSince.Add(d.group.QuietTime)
+	wasIll := d.HealthySince.After(d.Unasked) && !d.HealthySince.After(d.now) // a time in the future cannot be believed
+	isCertain := !d.Unasked.IsZero() && !certain.After(d.Unasked) && !wasIll
 	switch {
 	case !d.to.needs && d.Healthy:
 		if d.IsUnasked() && !isCertain { // it must be seen once when that is certain; a refused request on the Node leaves it uncertain

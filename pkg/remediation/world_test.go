@@ -92,6 +92,8 @@ type machine struct {
 	// quiet since when.
 	live           bool
 	unasked, quiet time.Time
+	// seenSince is what readySince was when it was looked at last.
+	seenSince time.Time
 	// bystander says that nobody ever asks for anything.
 	bystander bool
 	// wanted says that it was healthy when somebody asked for its power cycle. A request that was made anew in place of another,
@@ -136,7 +138,7 @@ func newWorld(fail func(string, ...any), names ...string) *world {
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), facts.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 	w.Settings, w.Others, w.MaxServicing, w.QuietTime = w.settings, &NodeCount{}, 2*time.Hour, DefaultQuietTime
 	for _, name := range names {
-		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, quiet: builder.Start, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
+		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, quiet: builder.Start, seenSince: builder.Start, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
 		m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
 		w.machines = append(w.machines, m)
@@ -240,6 +242,14 @@ func (m *machine) healthy() bool {
 	return m.node != nil && m.node.Status.Conditions[0].Status == corev1.ConditionTrue
 }
 
+// readySince is since when the node is ready, or not.
+func (m *machine) readySince() time.Time {
+	if m.node == nil {
+		return time.Time{}
+	}
+	return m.node.Status.Conditions[0].LastTransitionTime.Time
+}
+
 func (m *machine) setReady(ready bool, now time.Time) {
 	if m.node == nil || m.healthy() == ready {
 		return
@@ -304,7 +314,10 @@ func (w *world) look() bool {
 		}
 	}
 	for _, m := range w.machines {
-		isUnasked := m.seen != nil && !asked(m.seen) && (m.node == nil || m.node.Annotations[nodeKey] == "")
+		isUnasked := m.seen != nil && !w.ShootAway && !asked(m.seen) && (m.node == nil || m.node.Annotations[nodeKey] == "")
+		if since := m.readySince(); !w.ShootAway && !since.Equal(m.seenSince) {
+			m.seenSince, m.wasAsked, m.unasked, m.quiet = since, true, time.Time{}, time.Time{}
+		}
 		if m.host.seen.Live, m.live = false, false; isUnasked && m.wasAsked {
 			m.quiet = w.now
 		}

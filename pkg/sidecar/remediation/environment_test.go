@@ -113,6 +113,9 @@ func newEnvironment(names ...string) *environment {
 		node := builder.Node(name, func(n *corev1.Node) {
 			n.Status.NodeInfo.BootID = e.newBootID()
 			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{ // of the node-problem-detector, which starts after the kubelet
+				Type: kernelDeadlock, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(builder.Start.Add(time.Minute)),
+			})
 		})
 		objects = append(objects, builder.Machine(name, builder.Of(set), builder.Annotation("metal3.io/BareMetalHost", "hosts/"+name)), node, newHost(name))
 	}
@@ -193,6 +196,9 @@ func (e *environment) called(call string, isWrite bool) error {
 	return e.fail(call, isWrite)
 }
 
+// kernelDeadlock is a condition that makes a machine unhealthy (H1).
+const kernelDeadlock corev1.NodeConditionType = "KernelDeadlock"
+
 // intercept returns a client whose reads are those of a cache, or of an API server.
 func (e *environment) intercept(live bool) client.WithWatch {
 	patch := func(obj client.Object, suffix string, do func() error) error {
@@ -213,7 +219,13 @@ func (e *environment) intercept(live bool) client.WithWatch {
 			} else {
 				e.cached()
 			}
-			return c.Get(ctx, key, obj, opts...)
+			err := c.Get(ctx, key, obj, opts...)
+			if node, ok := obj.(*corev1.Node); ok && !live { // the cache leaves away what others say that is not wrong with a node
+				node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+					return c.Type == kernelDeadlock && c.Status == corev1.ConditionFalse
+				})
+			}
+			return err
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if live {

@@ -34,7 +34,7 @@ import (
 // whose host may be off for us. All other nodes and hosts are read from the cache, and the Others, too, unless countLive says otherwise.
 // If group returns both an error and a group, some hosts are not known.
 func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID], countLive bool) (*remediation.Group, error) {
-	read := r.Clock.Now()
+	began := r.Clock.Now()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
@@ -100,7 +100,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 		}
 		group.Members = append(group.Members, member)
 	}
-	observations.see(group.Members, read)
+	observations.see(group.Members, began, r.Clock.Now())
 	if group.Settings != nil && !group.ShootAway {
 		if !countLive {
 			from = cached

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
@@ -29,8 +31,10 @@ type observations struct {
 type quiet struct {
 	since, last time.Time
 	over        bool
-	// healthySince is since when the machine was healthy all that time, as its node says, whose clock may be wrong.
-	healthySince time.Time
+	// healthy is whether the node was healthy all that time, and readySince since when it was ready, or not, in its own words: its clock
+	// may be wrong. The times of its other conditions are not in the cache.
+	healthy    bool
+	readySince time.Time
 }
 
 // contents is what was left on a node when it was read without an error, and how, and when, the last reading went.
@@ -86,25 +90,27 @@ func (m *observations) leave(machine types.UID, left contents) {
 	m.contents[machine] = left
 }
 
-// see notes which machines had no request when they began to be read, and sets Unasked and UnaskedSince of each member. It forgets the
+// see notes which machines had no request when they were read, and sets Unasked and UnaskedSince of each member. Reading takes a while:
+// a request may have come as soon as it began, and a machine may have become healthy, or ill, as late as it ended. It forgets the
 // machines that are gone.
-func (m *observations) see(members []remediation.Member, read time.Time) {
+func (m *observations) see(members []remediation.Member, began, ended time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]contents{}, map[types.UID]quiet{}
 	for i := range members {
 		member := &members[i]
 		q, ok := m.quiet[member.Machine.UID]
-		if !ok || !member.NodeUnknown && !q.healthySince.Equal(member.HealthySince) { // what was seen before it became healthy or ill says nothing
-			q = quiet{over: true, healthySince: member.HealthySince}
+		ready := readySince(member.Node)
+		if !ok || !member.NodeUnknown && (q.healthy != member.Healthy || !q.readySince.Equal(ready)) { // what was seen before it became healthy or ill says nothing
+			q = quiet{over: true, healthy: member.Healthy, readySince: ready}
 		}
 		switch {
 		case !member.IsUnasked():
 			q.over = true
 		case q.over:
-			q.since, q.last, q.over = read, read, false
+			q.since, q.last, q.over = ended, began, false
 		default:
-			q.last = read
+			q.last = began
 		}
 		times[member.Machine.UID] = q
 		member.Unasked, member.UnaskedSince = q.last, q.since
@@ -116,4 +122,16 @@ func (m *observations) see(members []remediation.Member, read time.Time) {
 		}
 	}
 	m.denials, m.contents, m.quiet = denials, remaining, times
+}
+
+// readySince returns since when the node is ready, or not; zero if that is not known.
+func readySince(node *corev1.Node) time.Time {
+	if node == nil {
+		return time.Time{}
+	}
+	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
+	if ready == nil {
+		return time.Time{}
+	}
+	return ready.LastTransitionTime.Time
 }

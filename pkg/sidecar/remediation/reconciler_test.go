@@ -232,6 +232,19 @@ var _ = Describe("Reconciler", func() {
 			believes(ctx)
 		})
 
+		It("a minute after the objects were read first", func(ctx SpecContext) {
+			e.restart()
+			e.cached = func() {
+				e.pass(5 * time.Second)
+				e.cached = func() {}
+			}
+			result, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result.RequeueAfter).To(Equal(time.Minute))
+			e.pass(time.Minute)
+			believes(ctx)
+		})
+
 		It("where it becomes so while the objects are read", func(ctx SpecContext) {
 			e.pass(time.Minute - time.Millisecond)
 			e.cached = func() {
@@ -261,23 +274,46 @@ var _ = Describe("Reconciler", func() {
 			}
 		})
 
-		It("where the clock of the node is ahead when it recovers", func(ctx SpecContext) {
+		type edit func(now time.Time, ready, deadlock *corev1.NodeCondition)
+		set := func(c *corev1.NodeCondition, status corev1.ConditionStatus, since time.Time) {
+			c.Status, c.LastTransitionTime = status, metav1.NewTime(since)
+		}
+		DescribeTable("where it was ill when it was asked for", func(ctx SpecContext, ill, well edit) {
+			write := func(do edit) {
+				n := e.node(ctx, "m")
+				do(e.clock.Now(), &n.Status.Conditions[0], &n.Status.Conditions[1])
+				Expect(e.c.Status().Update(ctx, n)).To(Succeed())
+				e.settle(ctx)
+			}
 			e.pass(time.Minute)
-			e.hang(ctx, "m")
-			e.settle(ctx)
+			write(ill)
 			e.pass(10 * time.Minute)
 			e.settle(ctx)
-			n := e.node(ctx, "m")
-			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionTrue, metav1.NewTime(e.clock.Now().Add(2*time.Second))
-			Expect(e.c.Status().Update(ctx, n)).To(Succeed())
+			e.pass(time.Second)
 			e.ask(ctx, "m")
-			Expect(e.settle(ctx)).To(Equal(time.Minute))
-			Expect(e.phase(ctx, "m")).To(BeEmpty(), "the request was late: it was for the ill machine")
+			write(well)
+			Expect(e.phase(ctx, "m")).To(BeEmpty())
 			e.pass(time.Minute)
-			Expect(e.settle(ctx)).To(Equal(2 * time.Second))
-			e.pass(2 * time.Second)
+			Expect(e.settle(ctx)).To(BeZero())
 			believes(ctx)
-		})
+		},
+			Entry("and its clock is ahead", edit(func(now time.Time, ready, _ *corev1.NodeCondition) {
+				set(ready, corev1.ConditionUnknown, now)
+			}), edit(func(now time.Time, ready, _ *corev1.NodeCondition) {
+				set(ready, corev1.ConditionTrue, now.Add(2*time.Second))
+			})),
+			Entry("and always ready", edit(func(now time.Time, _, deadlock *corev1.NodeCondition) {
+				set(deadlock, corev1.ConditionTrue, now)
+			}), edit(func(now time.Time, _, deadlock *corev1.NodeCondition) {
+				set(deadlock, corev1.ConditionFalse, now)
+			})),
+			Entry("and nobody saw that", edit(func(time.Time, *corev1.NodeCondition, *corev1.NodeCondition) {}), edit(func(now time.Time, ready, _ *corev1.NodeCondition) {
+				set(ready, corev1.ConditionTrue, now)
+			})),
+			Entry("and nobody saw that, and always ready", edit(func(time.Time, *corev1.NodeCondition, *corev1.NodeCondition) {}), edit(func(now time.Time, _, deadlock *corev1.NodeCondition) {
+				set(deadlock, corev1.ConditionFalse, now)
+			})),
+		)
 	})
 
 	It("X16: should see live that the machine has recovered, and that it has not", func(ctx SpecContext) {
