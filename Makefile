@@ -29,7 +29,7 @@ FUZZ_TIME ?= 1m
 # The limit for one test package. The e2e scenarios wait for real timeouts of real components.
 UNIT_TIMEOUT ?= 40m
 INTEGRATION_TIMEOUT ?= 30m
-E2E_TIMEOUT ?= 45m
+E2E_TIMEOUT ?= 60m
 LONG_TIMEOUT ?= 2h
 # How long tests wait for what must come. Nobody waits so long but on a busy machine.
 export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s

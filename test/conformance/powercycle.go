@@ -165,8 +165,8 @@ func powerCycleInALoop(p *Pool) {
 func stuckPowerCycles(p *Pool) {
 	settings := p.powerCycle()
 	settings.MaxConcurrent = new(int32(4))
-	// A host that is late, and the pods of its node, take 40 seconds of it.
-	settings.PowerOffTimeout.Duration, settings.PowerOnTimeout.Duration = 2*v1alpha1.MinPowerCycleTimeout, v1alpha1.MinPowerCycleTimeout
+	// A host that is late, and the pods of its node, take 40 seconds of it, and more on a busy machine.
+	settings.PowerOffTimeout.Duration, settings.PowerOnTimeout.Duration = longCycle, v1alpha1.MinPowerCycleTimeout
 	p.setPowerCycle(settings)
 	p.scale(4)
 	machines := p.running(4)

@@ -68,7 +68,7 @@ func TestMCM062(t *testing.T)       { run(t, "0.62", breaksLast) }
 func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
-	landscapes = flag.Int("landscapes", 4, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 3, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// starting is held while a landscape is being started: two at once leave so little to the others that controllers lose their leases
