@@ -26,6 +26,14 @@ func TestKnownWork(t *testing.T) {
 			{20 * time.Minute, Maintain{Machine: 0, For: 10 * time.Minute}},
 			{25 * time.Minute, FailWrite{sidecarName, WriteFault{Kill: true, Applied: true, Downtime: 10 * time.Minute}}},
 		}}, seen{"maintenance Draining > Ready": 1, "terminated": 0}},
+		"M11: a pool has been updated, and the status of its old MachineSet stays wrong": {History{Replicas: 3, Share: 2, Timeout: time.Hour, Events: []Event{
+			{23 * time.Minute, Maintain{Machine: 0, For: 5 * time.Minute, Off: 20 * time.Minute}},
+			{23*time.Minute + time.Second, Scale{2}},
+			{45 * time.Minute, Break{3, Dead}},
+			{46 * time.Minute, Roll{}},
+			{49 * time.Minute, Maintain{Machine: 2, For: 228 * time.Minute, Exempt: true}},
+			{56 * time.Minute, Vanish{1}},
+		}}, seen{"maintenance  > Pending": 2, "entry of a failure": 1}},
 		"X16: a healthy machine is to be power-cycled long after the sidecar was killed, and nothing happened in between": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Restart{sidecarName, time.Minute}},
 			{time.Hour, PowerCycle{Machine: 0}},

@@ -11,8 +11,11 @@ import (
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// MachineChanged selects changes that MachineOf reads.
-var MachineChanged = machineChanged
+// MachineChanged and MachineSetChanged select changes that MachineOf reads.
+var (
+	MachineChanged    = machineChanged
+	MachineSetChanged = machineSetChanged
+)
 
 // NewFor returns Maintenances of informers and a client.
 func NewFor(c client.Client, maintenances, config cache.Informer) (*Maintenances, error) {

@@ -106,10 +106,11 @@ func machineChanged() predicate.Predicate {
 }
 
 // machineSetChanged selects changes with which a rollout begins, or may end. The deletion of the last machine of a MachineSet wakes a
-// controller for the node of that machine only. For the other nodes of the pool, the status of the MachineSet does.
+// controller for the node of that machine only. For the other nodes of the pool, the status of the MachineSet does. The status may be
+// wrong when no machine is wanted any more, and stay so: machine-controller-manager counts from its cache.
 func machineSetChanged() predicate.Predicate {
-	return shoot.OnChange(func(s *machinev1alpha1.MachineSet) [2]int64 {
-		return [2]int64{facts.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
+	return shoot.OnChange(func(s *machinev1alpha1.MachineSet) [3]int64 {
+		return [3]int64{facts.RevisionOf(s), int64(min(s.Spec.Replicas, 1)), int64(min(s.Status.Replicas, 1))}
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
@@ -47,3 +48,15 @@ var _ = Describe("MachineOf", func() {
 		Entry("not where something else preserves it", true, false, false, Preserved("Running:Preserved", "now", until)),
 	)
 })
+
+var _ = DescribeTable("M15: whether a rollout may have begun or ended", func(change func(s *machinev1alpha1.MachineSet), want bool) {
+	before := Set("pool-1", Deployment("pool"), Revision("1"), func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas, s.Status.Replicas = 2, 2 })
+	after := before.DeepCopy()
+	change(after)
+	Expect(MachineSetChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+},
+	Entry("another revision", func(s *machinev1alpha1.MachineSet) { Revision("2")(s) }, true),
+	Entry("no machine is wanted any more, whatever the status says", func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas = 0 }, true),
+	Entry("the last machine is gone", func(s *machinev1alpha1.MachineSet) { s.Status.Replicas = 0 }, true),
+	Entry("fewer machines", func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas, s.Status.Replicas = 1, 1 }, false),
+)
