@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -400,8 +399,8 @@ func (p *Pool) isPreserved(g Gomega, machine *machinev1alpha1.Machine, phase, ca
 	g.Expect(fresh.Annotations).To(And(HaveKeyWithValue(prefix+"phase", phase), HaveKeyWithValue(prefix+"cause", cause)), func() string {
 		node := &corev1.Node{}
 		_ = p.Shoot.Get(p.ctx, client.ObjectKey{Name: machine.Labels[machinev1alpha1.NodeLabelKey]}, node) // a machine may have none
-		_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
-		return fmt.Sprintf("The machine is %s (%s), and Ready of its node is %v", fresh.Status.CurrentStatus.Phase, fresh.Status.LastOperation.Description, ready)
+		return fmt.Sprintf("The machine is %s (%s), and Ready of its node is %v", fresh.Status.CurrentStatus.Phase, fresh.Status.LastOperation.Description,
+			v1alpha1.ConditionOf(node, corev1.NodeReady))
 	})
 	expiry, err := time.Parse(time.RFC3339, fresh.Annotations[prefix+"expiry-time"])
 	g.Expect(err).NotTo(HaveOccurred())

@@ -55,7 +55,7 @@ var _ = DescribeTable("M15: whether a rollout may have begun or ended", func(cha
 	change(after)
 	Expect(MachineSetChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(want))
 },
-	Entry("another revision", func(s *machinev1alpha1.MachineSet) { Revision("2")(s) }, true),
+	Entry("another revision", Revision("2"), true),
 	Entry("no machine is wanted any more, whatever the status says", func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas = 0 }, true),
 	Entry("the last machine is gone", func(s *machinev1alpha1.MachineSet) { s.Status.Replicas = 0 }, true),
 	Entry("fewer machines", func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas, s.Status.Replicas = 1, 1 }, false),

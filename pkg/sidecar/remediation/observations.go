@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	nodeutil "k8s.io/component-helpers/node/util"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
@@ -129,7 +129,7 @@ func readySince(node *corev1.Node) time.Time {
 	if node == nil {
 		return time.Time{}
 	}
-	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
+	ready := v1alpha1.ConditionOf(node, corev1.NodeReady)
 	if ready == nil {
 		return time.Time{}
 	}
