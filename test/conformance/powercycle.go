@@ -363,7 +363,7 @@ func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 // moment.
 func (p *Pool) askUntilTaken(machine *machinev1alpha1.Machine, ask func()) {
 	p.t.Helper()
-	for range 5 { // only a start or an outage makes it uncertain, and both pass
+	for range 5 { // only a start, an outage or a round that is late makes it uncertain, and all pass
 		healthy := false
 		p.eventually(func(g Gomega) {
 			_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
