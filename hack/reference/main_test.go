@@ -62,9 +62,8 @@ const ReasonFive = "Five" // ReasonFive says why a machine failed.
 const testCode = `package b
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	alias "github.com/gardener/gardener-extension-machine-preservation/pkg/a"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 var reasons reason.Table
@@ -85,22 +84,23 @@ const (
 	EventAction      = "Do"
 )
 
-var labels = []string{"pool"}
+const label = "pool"
 
-var gauge = newGauge("gauge", "One.", "a", "b")
-
-func newGauge(name, help string, labels ...string) any {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "n", Subsystem: alias.Other, Name: name, Help: help}, append([]string{"zone"}, labels...))
-}
+var gauge = metrics.Gauge(alias.Other+"_gauge", "One.", "a", "b")
 
 func init() {
-	promauto.With(nil).NewCounterVec(prometheus.CounterOpts{Name: "counter_total", Help: "Two."}, labels)
-	prometheus.NewHistogram(prometheus.HistogramOpts{Name: "histogram", Help: "Three."})
+	metrics.Counter("counter_total", "Two.", label)
+	metrics.Histogram("histogram", "Three.", []float64{1}).WithLabelValues()
+	metrics.GaugeFunc("func", "Four.", func() float64 { return 0 })
+	other.Counter("no_metric", "Five.")
 }
 `
 
+// importMetrics begins the sources that make metrics.
+const importMetrics = "import `github.com/gardener/gardener-extension-machine-preservation/pkg/metrics`\n\n"
+
 func page(files map[string]string) (string, error) {
-	all := fstest.MapFS{}
+	all := fstest.MapFS{"pkg/metrics/metrics.go": &fstest.MapFile{Data: []byte("package metrics\n\nconst Namespace = `n`\n")}}
 	for name, content := range files {
 		all[name] = &fstest.MapFile{Data: []byte(content)}
 	}
@@ -122,7 +122,7 @@ func TestObjects(t *testing.T) {
 		"## Reasons of Events\n\n| reason | meaning |\n| --- | --- |\n| `BeganEnded` | It has ended. |\n| `Began…` | What they begin with. |\n\n",
 		"| reason | rule | text |\n| --- | --- | --- |\n| `One` | [R1](rules.md#r1) | it is now |\n| `Two` |  | it is two |\n\n",
 		"## Why machines fail\n\nA `MachineFailure` has one of these as its reason, or the type of the first bad condition of the node.\n\n| reason | meaning |\n| --- | --- |\n| `Five` | Says why a machine failed. |\n",
-		"### Of the preservation controller\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n| `counter_total` | counter | `pool` | Two. |\n| `histogram` | histogram |  | Three. |\n| `n_other_gauge` | gauge | `zone`, `a`, `b` | One. |\n\n### Of the extension",
+		"### Of the preservation controller\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n| `n_counter_total` | counter | `pool` | Two. |\n| `n_func` | gauge |  | Four. |\n| `n_histogram` | histogram |  | Three. |\n| `n_other_gauge` | gauge | `a`, `b` | One. |\n\n### Of the extension",
 	} {
 		g.Expect(text).To(ContainSubstring(line))
 	}
@@ -137,9 +137,9 @@ func TestMissing(t *testing.T) {
 		"the reason of an Event": {"const EventOne = `a`", "pkg/a.EventOne"},
 		"a value":                {"// AnnotationOne is one.\nconst AnnotationOne = `a`\n\n// Values of AnnotationOne.\nconst (\n\tOne = `b`\n)", "pkg/a.One"},
 		"a key of no kind":       {"const key = `machine-preservation.extensions.gardener.cloud/a`", "pkg/a.key = "},
-		"a metric":               {"var a = prometheus.NewCounter(prometheus.CounterOpts{Name: `a`})", "metric a"},
-		"the name of a metric":   {"var a = prometheus.NewCounter(prometheus.CounterOpts{Name: b()})", "cannot be read"},
-		"the labels of a metric": {"var a = prometheus.NewCounterVec(prometheus.CounterOpts{Name: `a`, Help: `b`}, c)", "cannot be read"},
+		"a metric":               {importMetrics + "var a = metrics.Counter(`a`, ``)", "metric n_a"},
+		"the name of a metric":   {importMetrics + "var a = metrics.Counter(b(), `c`)", "cannot be read"},
+		"the labels of a metric": {importMetrics + "var a = metrics.Counter(`a`, `b`, c)", "cannot be read"},
 		"the text of a reason":   {"var table reason.Table\n\nvar why = table.Add(`A`, `R1`, b())", "pkg/a.why"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -101,13 +101,10 @@ func textOf(groups ...*ast.CommentGroup) string {
 	return ""
 }
 
-// scope is where an expression stands: parameters are what a function was called with.
+// scope is where an expression stands.
 type scope struct {
 	*pkg
-	file       *ast.File
-	parameters map[string]ast.Expr
-	// caller is where these stand.
-	caller *scope
+	file *ast.File
 }
 
 // evaluate returns the text that a constant expression is, as far as it needs no other module.
@@ -134,9 +131,6 @@ func (c code) evaluate(s *scope, expression ast.Expr) (string, error) {
 			return c.evaluate(s, e.Args[0])
 		}
 	case *ast.Ident:
-		if parameter, ok := s.parameters[e.Name]; ok {
-			return c.evaluate(s.caller, parameter)
-		}
 		if v := s.values[e.Name]; v != nil {
 			return c.evaluate(&scope{pkg: v.pkg, file: v.file}, v.expr)
 		}

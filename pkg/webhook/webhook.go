@@ -12,27 +12,21 @@ import (
 	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 // timeoutSeconds is how long the API server waits at most. All reads are cached, so an answer takes milliseconds.
 const timeoutSeconds int32 = 5
 
 // failures counts what nobody would notice: the API server gets the same answer as for what needs no change.
-var failures = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
-	Namespace: "machine_preservation",
-	Subsystem: "webhook",
-	Name:      "failures_total",
-	Help:      "Requests that a webhook has let through unchanged, because it failed.",
-}, []string{"webhook"})
+var failures = metrics.Counter("webhook_failures_total", "Requests that a webhook has let through unchanged, because it failed.", "webhook")
 
 // New returns a mutating webhook for resources in the namespaces of shoots that have the extension enabled. If it cannot
 // be reached or fails, the API server goes on as if it did not exist.

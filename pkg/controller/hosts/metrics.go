@@ -5,18 +5,12 @@
 package hosts
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 // overdue has one series for each control plane with such hosts, and none in replicas that do not lead. A label "namespace" would be
 // taken for that of the extension.
-var overdue = promauto.With(ctrlmetrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
-	Namespace: "machine_preservation",
-	Name:      "hosts_overdue",
-	Help:      "Hosts of a shoot that are off for longer than their power cycle allows, or may be because they cannot be reached.",
-}, []string{"shoot_namespace"})
+var overdue = metrics.Gauge("hosts_overdue", "Hosts of a shoot that are off for longer than their power cycle allows, or may be because they cannot be reached.", "shoot_namespace")
 
 func measure(namespace string, count int) {
 	if count == 0 {

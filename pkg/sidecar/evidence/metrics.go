@@ -5,9 +5,7 @@
 package evidence
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 // The outcomes of storing evidence.
@@ -17,11 +15,7 @@ const (
 	outcomeFailed     = "failed"
 )
 
-var bundles = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
-	Namespace: "machine_preservation",
-	Name:      "evidence_total",
-	Help:      "Evidence of failed machines, by whether it was stored, was stored incompletely, or could not be stored.",
-}, []string{"outcome"})
+var bundles = metrics.Counter("evidence_total", "Evidence of failed machines, by whether it was stored, was stored incompletely, or could not be stored.", "outcome")
 
 // serveZeros has all outcomes served: an increase can be seen only of what was there before.
 func serveZeros() {

@@ -7,11 +7,8 @@ package failures
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 // Values of the label outcome of failures, by what was decided: that is known when the entry is written, which nobody else can have
@@ -22,22 +19,10 @@ const (
 )
 
 var (
-	failures = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
-		Namespace: "machine_preservation",
-		Name:      "failures_total",
-		Help:      "Failures of machines in the failure history, by the first bad condition or another reason, and by whether the machine was preserved.",
-	}, []string{"pool", "reason", "outcome"})
+	failures = metrics.Counter("failures_total", "Failures of machines in the failure history, by the first bad condition or another reason, and by whether the machine was preserved.", "pool", "reason", "outcome")
 	// How often a host has failed is how often this has changed: a counter would begin anew with each process.
-	hostFailed = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "machine_preservation",
-		Name:      "host_failure_timestamp_seconds",
-		Help:      "When the last machine on a host failed, or was power-cycled, in seconds since 1970.",
-	}, []string{"host"})
-	dropped = promauto.With(metrics.Registry).NewCounter(prometheus.CounterOpts{
-		Namespace: "machine_preservation",
-		Name:      "failures_dropped_total",
-		Help:      "Failures of machines that did not fit into the memory of the preservation controller, and entries that the shoot refused.",
-	})
+	hostFailed = metrics.Gauge("host_failure_timestamp_seconds", "When the last machine on a host failed, or was power-cycled, in seconds since 1970.", "host")
+	dropped    = metrics.Counter("failures_dropped_total", "Failures of machines that did not fit into the memory of the preservation controller, and entries that the shoot refused.").WithLabelValues()
 )
 
 // hostMemory is for how long a host is told of that has failed.

@@ -12,15 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 const (
-	namespace       = "machine_preservation"
 	labelDeployment = "machine_deployment"
 
 	// Kinds of the objects that errors are counted by.
@@ -37,78 +36,29 @@ var (
 	// outcomes are those of validations.
 	outcomes = []string{preservation.WhyValidated.ID, preservation.WhyNotValidated.ID}
 
-	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "transitions_total",
-		Help:      "Transitions that were written, by their rule, their reason and the cause of the preservation.",
-	}, []string{"rule", "reason", "cause", "pool"})
-	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "refusals_total",
-		Help:      "Failed machines that were not preserved although they might have been.",
-	}, []string{"pool"})
-	validations = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "validations_total",
-		Help:      "Machines that were validated after they came back, or were not in time, by pool and outcome.",
-	}, []string{"pool", "outcome"})
-	holdLead = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace,
-		Name:      "hold_lead_seconds",
-		Help:      "Seconds from the hold of a failing machine to the deadline at which machine-controller-manager acts. Below 0, the hold was late.",
-		Buckets:   []float64{-60, -10, -1, 0, 0.5, 1, 2, 5, 10, 20, 30},
-	}, []string{"pool", "cause"})
-	errorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "errors_total",
-		Help:      "Attempts to carry out a decision that failed, by the kind of the object.",
-	}, []string{"pool", "kind"})
+	transitions = metrics.Counter("transitions_total", "Transitions that were written, by their rule, their reason and the cause of the preservation.", "rule", "reason", "cause", "pool")
+	refusals    = metrics.Counter("refusals_total", "Failed machines that were not preserved although they might have been.", "pool")
+	validations = metrics.Counter("validations_total", "Machines that were validated after they came back, or were not in time, by pool and outcome.", "pool", "outcome")
+	holdLead    = metrics.Histogram("hold_lead_seconds", "Seconds from the hold of a failing machine to the deadline at which machine-controller-manager acts. Below 0, the hold was late.", []float64{-60, -10, -1, 0, 0.5, 1, 2, 5, 10, 20, 30}, "pool", "cause")
+	errorsTotal = metrics.Counter("errors_total", "Attempts to carry out a decision that failed, by the kind of the object.", "pool", "kind")
 
-	machineHours = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "machine_hours",
-		Help:      "Machine-hours for which requests and auto-preservation have preserved machines since the beginning of the month in UTC.",
-	}, []string{"pool"})
-	machineHoursMax = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "machine_hours_max",
-		Help:      "Machine-hours of all pools that operators allow in a month.",
-	}, nil)
+	machineHours    = metrics.Gauge("machine_hours", "Machine-hours for which requests and auto-preservation have preserved machines since the beginning of the month in UTC.", "pool")
+	machineHoursMax = metrics.Gauge("machine_hours_max", "Machine-hours of all pools that operators allow in a month.")
 
 	// The gauges of a MachineDeployment, as its last reconciliation has left it. A scrape that comes while they are being
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
-	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
-	share    = newGauge("share", "Places of a MachineDeployment for auto-preservation. Of those that share their places, the first one by name has them all, and the others have 0.")
-	used     = newGauge("share_used", "Machines in Failed:Preserved, of any cause, except those that only a maintenance or a power cycle preserves.")
-	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
-	since    = newGauge("since_timestamp_seconds", "When the preservation of a machine began, in seconds since 1970.", "machine")
-	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
+	machines = metrics.Gauge("machines", "Preserved machines, by cause and sub-phase.", "pool", "zone", labelDeployment, "cause", "phase")
+	share    = metrics.Gauge("share", "Places of a MachineDeployment for auto-preservation. Of those that share their places, the first one by name has them all, and the others have 0.", "pool", "zone", labelDeployment)
+	used     = metrics.Gauge("share_used", "Machines in Failed:Preserved, of any cause, except those that only a maintenance or a power cycle preserves.", "pool", "zone", labelDeployment)
+	expiry   = metrics.Gauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "pool", "zone", labelDeployment, "machine")
+	since    = metrics.Gauge("since_timestamp_seconds", "When the preservation of a machine began, in seconds since 1970.", "pool", "zone", labelDeployment, "machine")
+	drains   = metrics.Gauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "pool", "zone", labelDeployment, "reason")
 
-	storm = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "storm",
-		Help:      "1 while more machines of the shoot fail at the same time than operators allow, else 0.",
-	}, nil)
-	failing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "machines_failing",
-		Help:      "Machines of the shoot that fail at the same time.",
-	}, nil)
+	storm   = metrics.Gauge("storm", "1 while more machines of the shoot fail at the same time than operators allow, else 0.")
+	failing = metrics.Gauge("machines_failing", "Machines of the shoot that fail at the same time.")
 
 	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, since, drains}
 )
-
-func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help},
-		append([]string{"pool", "zone", labelDeployment}, labels...))
-}
-
-func init() {
-	metrics.Registry.MustRegister(transitions, refusals, validations, holdLead, errorsTotal, storm, failing, machineHours, machineHoursMax)
-	for _, gauge := range gauges {
-		metrics.Registry.MustRegister(gauge)
-	}
-}
 
 // poolOf returns the worker pool of a MachineDeployment, as Gardener has its nodes labelled.
 func poolOf(deployment *machinev1alpha1.MachineDeployment) string {

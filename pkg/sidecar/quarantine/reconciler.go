@@ -16,8 +16,6 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
@@ -27,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -35,6 +32,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
@@ -63,11 +61,7 @@ const (
 
 const outcomeQuarantined, outcomeRefused = "quarantined", "refused"
 
-var quarantines = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
-	Namespace: "machine_preservation",
-	Name:      "host_quarantines_total",
-	Help:      "Hosts that were put into quarantine because of repeated failures, and failures after which a host was not, although it had enough of them.",
-}, []string{"outcome"})
+var quarantines = metrics.Counter("host_quarantines_total", "Hosts that were put into quarantine because of repeated failures, and failures after which a host was not, although it had enough of them.", "outcome")
 
 // Reconciler notes one failure at a time.
 type Reconciler struct {

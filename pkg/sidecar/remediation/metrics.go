@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 const (
-	namespace       = "machine_preservation"
 	labelDeployment = "machine_deployment"
 
 	// What the label says of hosts whose machine is gone, and of machines of no MachineDeployment, is the name of none. Each of
@@ -26,32 +25,11 @@ const (
 )
 
 var (
-	cycles = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace,
-		Name:      "power_cycles_total",
-		Help:      "Power cycles of hosts that have ended, by outcome.",
-	}, []string{"outcome"})
-	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace,
-		Name:      "power_cycle_duration_seconds",
-		Help:      "Seconds that power cycles were in a phase.",
-		Buckets:   []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600},
-	}, []string{"phase"})
-	hostsOff = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "hosts_off",
-		Help:      "Hosts that a power cycle requests to be off.",
-	}, nil)
-	deadlines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace,
-		Name:      "power_cycle_deadline_timestamp_seconds",
-		Help:      "Time by which a host that is off, or requested to be off, for a power cycle must be powered on, in seconds since 1970.",
-	}, []string{labelDeployment, "machine", "host"})
+	cycles    = metrics.Counter("power_cycles_total", "Power cycles of hosts that have ended, by outcome.", "outcome")
+	durations = metrics.Histogram("power_cycle_duration_seconds", "Seconds that power cycles were in a phase.", []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600}, "phase")
+	hostsOff  = metrics.Gauge("hosts_off", "Hosts that a power cycle requests to be off.")
+	deadlines = metrics.Gauge("power_cycle_deadline_timestamp_seconds", "Time by which a host that is off, or requested to be off, for a power cycle must be powered on, in seconds since 1970.", labelDeployment, "machine", "host")
 )
-
-func init() {
-	metrics.Registry.MustRegister(cycles, durations, hostsOff, deadlines)
-}
 
 // count counts what has come to its end.
 func count(d *remediation.Decision) {

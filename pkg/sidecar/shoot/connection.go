@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 // Connection notices whether the shoot's API server answers the requests of the informer for nodes. The informer does not report when
@@ -100,13 +100,10 @@ func (n *Nodes) Back() time.Time {
 // the package is also part of a process that has no shoot.
 func (n *Nodes) Report(connection *Connection) error {
 	n.connection = connection
-	return metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "machine_preservation_shoot_synced",
-		Help: "1 if the shoot's nodes are known as they are now, 0 if their API server is away or denies access.",
-	}, func() float64 {
+	return metrics.GaugeFunc("shoot_synced", "1 if the shoot's nodes are known as they are now, 0 if their API server is away or denies access.", func() float64 {
 		if n.Synced() {
 			return 1
 		}
 		return 0
-	}))
+	})
 }

@@ -9,35 +9,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 var (
-	phaseSeconds = promauto.With(metrics.Registry).NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenance_phase_duration_seconds",
-		Help:      "Seconds that NodeMaintenances were in a phase.",
-		Buckets:   []float64{1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
-	}, []string{"phase"})
-	drainsFailed = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenance_drains_failed_total",
-		Help:      "Drains for a NodeMaintenance that did not end within their timeout and were retried.",
-	}, nil)
+	phaseSeconds = metrics.Histogram("node_maintenance_phase_duration_seconds", "Seconds that NodeMaintenances were in a phase.", []float64{1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}, "phase")
+	drainsFailed = metrics.Counter("node_maintenance_drains_failed_total", "Drains for a NodeMaintenance that did not end within their timeout and were retried.")
 	// overdue is a metric of nodes that are there, which are few: it exists for each only as long as its maintenance is over its
 	// Ready time.
-	overdue = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenance_overdue",
-		Help:      "1 while a NodeMaintenance has its node for longer than it may be Ready.",
-	}, []string{"node"})
+	overdue = metrics.Gauge("node_maintenance_overdue", "1 while a NodeMaintenance has its node for longer than it may be Ready.", "node")
 )
 
 // tellOverdue tells whether a maintenance has its node for too long, and returns when one will have. Of a node that is not there,

@@ -7,24 +7,13 @@ package scheduler
 import (
 	"cmp"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/metrics"
 )
 
 var (
-	maintenancesByPhase = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenances",
-		Help:      "NodeMaintenances, by phase.",
-	}, []string{"phase"})
-	slots = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenance_slots",
-		Help:      "Nodes under maintenance (used), and how many more may be at the same time (free).",
-	}, []string{"state"})
+	maintenancesByPhase = metrics.Gauge("node_maintenances", "NodeMaintenances, by phase.", "phase")
+	slots               = metrics.Gauge("node_maintenance_slots", "Nodes under maintenance (used), and how many more may be at the same time (free).", "state")
 )
 
 // phaseNone stands for those that nobody has looked at yet.
