@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
@@ -156,7 +157,7 @@ func (d *Drainer) deal(ctx context.Context, action drain.Action) (stays bool, er
 }
 
 func (d *Drainer) daemonSetExists(ctx context.Context, p drain.Pod) (bool, error) {
-	err := once(d.Client.AppsV1().RESTClient().Get()).Namespace(p.Namespace).Resource("daemonsets").Name(p.DaemonSet).Do(ctx).Error()
+	_, err := d.Client.AppsV1().DaemonSets(p.Namespace).Get(ctx, p.DaemonSet, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
