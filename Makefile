@@ -209,7 +209,8 @@ check-generate:
 
 .PHONY: check-docs
 check-docs:
-	@hack/check-docs.sh
+	@echo "> words and links"
+	@go -C hack/tools/docs run . -root ../../..
 
 .PHONY: check-vet
 check-vet:
