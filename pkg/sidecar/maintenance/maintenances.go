@@ -9,7 +9,6 @@ package maintenance
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/zap"
@@ -17,7 +16,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,8 +65,8 @@ func All(ctx context.Context, c Client) []*v1alpha1.NodeMaintenance {
 // server is away (P9), or as long as it does not know them (M17): their watches are begun again and again.
 type Maintenances struct {
 	client.Client
+	cluster.Cluster
 
-	cluster              cluster.Cluster
 	maintenances, config cache.Informer
 	level                zap.AtomicLevel
 	log                  logr.Logger
@@ -106,7 +104,7 @@ func stripConfig(config *v1alpha1.MaintenanceOperatorConfig) {
 
 // NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
 func NewMaintenances(ctx context.Context, shoot cluster.Cluster) (*Maintenances, error) {
-	m := &Maintenances{Client: shoot.GetClient(), cluster: shoot, level: zap.NewAtomicLevel()}
+	m := &Maintenances{Client: shoot.GetClient(), Cluster: shoot, level: zap.NewAtomicLevel()}
 	m.log = logzap.New(logzap.Level(m.level))
 	if err := shoot.GetFieldIndexer().IndexField(ctx, &v1alpha1.NodeMaintenance{}, IndexNode, func(obj client.Object) []string {
 		return []string{obj.(*v1alpha1.NodeMaintenance).Spec.NodeName}
@@ -151,14 +149,6 @@ func (m *Maintenances) Config(ctx context.Context) (*v1alpha1.MaintenanceOperato
 	return config, nil
 }
 
-// APIReader returns a reader that asks the shoot's API server.
-func (m *Maintenances) APIReader() client.Reader { return m.cluster.GetAPIReader() }
-
-// GetEventRecorder returns a recorder for Events in the shoot.
-func (m *Maintenances) GetEventRecorder(name string) events.EventRecorder {
-	return m.cluster.GetEventRecorder(name)
-}
-
 // Source returns a source of requests for NodeMaintenances that are added, changed or removed, and for all of them once they
 // are known: a controller may drop what it is asked before. It does not wait for them. Requests that come too often are put
 // off, and become one (P14).
@@ -186,7 +176,7 @@ func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.R
 				queue.Add(request)
 			}
 		})
-		return m.configsSource(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+		return m.ConfigsSource(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
 			if !maintenance.IsConfig(config) {
 				return nil
 			}
@@ -198,11 +188,7 @@ func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.R
 }
 
 // ConfigsSource returns a source of requests for all configurations, of which only one counts.
-func (m *Maintenances) ConfigsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request) source.Source {
-	return m.configsSource(requestsOf)
-}
-
-func (m *Maintenances) configsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request, which ...predicate.Predicate) source.Source {
+func (m *Maintenances) ConfigsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request, which ...predicate.Predicate) source.Source {
 	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(requestsOf), Predicates: which}
 }
 
@@ -217,20 +203,13 @@ func (m *Maintenances) Log(name string) func(*reconcile.Request) logr.Logger {
 	}
 }
 
+// levels are those that are not the default, which is zapcore.InfoLevel.
+var levels = map[v1alpha1.LogLevel]zapcore.Level{v1alpha1.LogLevelDebug: zapcore.DebugLevel, v1alpha1.LogLevelError: zapcore.ErrorLevel}
+
 func (m *Maintenances) followLevel() error {
-	var current atomic.Value
 	follow := func(obj any) {
-		config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig)
-		if !ok || !maintenance.IsConfig(config) || current.Swap(config.Spec.LogLevel) == config.Spec.LogLevel {
-			return
-		}
-		switch config.Spec.LogLevel {
-		case v1alpha1.LogLevelDebug:
-			m.level.SetLevel(zapcore.DebugLevel)
-		case v1alpha1.LogLevelError:
-			m.level.SetLevel(zapcore.ErrorLevel)
-		default:
-			m.level.SetLevel(zapcore.InfoLevel)
+		if config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig); ok && maintenance.IsConfig(config) {
+			m.level.SetLevel(levels[config.Spec.LogLevel])
 		}
 	}
 	_, err := m.config.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: follow, UpdateFunc: func(_, obj any) { follow(obj) }})

@@ -33,7 +33,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 	r.Source = mgr.GetClient()
 	r.SourceReader = mgr.GetAPIReader()
 	r.Nodes = nodes
-	r.NodeReader = nodes.APIReader()
+	r.NodeReader = nodes.GetAPIReader()
 	r.Clock = clock.RealClock{}
 	r.Events = Events{Source: mgr.GetEventRecorder(ControllerName), Shoot: nodes.GetEventRecorder(ControllerName)}
 

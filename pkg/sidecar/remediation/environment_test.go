@@ -272,7 +272,7 @@ type nodes struct {
 	e      *environment
 }
 
-func (n nodes) APIReader() client.Reader { return n.direct }
+func (n nodes) GetAPIReader() client.Reader { return n.direct }
 
 func (n nodes) Synced() bool    { return !n.e.away }
 func (n nodes) Back() time.Time { return n.e.back }

@@ -56,7 +56,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observati
 	cached := readers{seed: r.Source, shoot: r.Nodes}
 	from := cached
 	if live.Len() > 0 {
-		from = readers{seed: r.SourceReader, shoot: r.Nodes.APIReader(), limit: pageSize}
+		from = readers{seed: r.SourceReader, shoot: r.Nodes.GetAPIReader(), limit: pageSize}
 	}
 	machines, err := r.machines(call, req, from.seed, group)
 	if err != nil {

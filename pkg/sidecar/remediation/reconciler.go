@@ -83,8 +83,8 @@ type Reconciler struct {
 // Nodes reads and writes the shoot's nodes.
 type Nodes interface {
 	client.Client
-	// APIReader returns a reader that asks the shoot's API server.
-	APIReader() client.Reader
+	// GetAPIReader returns a reader that asks the shoot's API server.
+	GetAPIReader() client.Reader
 	// Synced says that all nodes are known as they are now.
 	Synced() bool
 	// Back returns since when they are, again or for the first time; zero if nobody knows.

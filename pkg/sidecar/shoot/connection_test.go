@@ -99,7 +99,7 @@ var _ = Describe("Nodes", func() {
 
 		Eventually(api.watched.Load).WithTimeout(time.Minute).Should(BeTrue())
 		api.away.Store(true)
-		Expect(nodes.APIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
+		Expect(nodes.GetAPIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
 		Expect(nodes.Synced()).To(BeTrue(), "X8: what somebody else asks for says nothing of the watch")
 		api.CloseClientConnections()
 		Eventually(reported).WithTimeout(time.Minute).Should(BeZero())

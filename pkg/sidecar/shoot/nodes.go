@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,8 +40,8 @@ const IndexNode = "node"
 // manager from starting while the shoot's API server is away (P9).
 type Nodes struct {
 	client.Client
+	cluster.Cluster
 
-	cluster    cluster.Cluster
 	informer   cache.Informer
 	connection *Connection
 }
@@ -53,19 +52,11 @@ func NewNodes(ctx context.Context, shoot cluster.Cluster) (*Nodes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to get the informer for nodes: %w", err)
 	}
-	return &Nodes{Client: shoot.GetClient(), cluster: shoot, informer: informer}, nil
+	return &Nodes{Client: shoot.GetClient(), Cluster: shoot, informer: informer}, nil
 }
 
 // Known says that all nodes have been read once.
 func (n *Nodes) Known() bool { return n.informer.HasSynced() }
-
-// APIReader returns a reader that asks the shoot's API server.
-func (n *Nodes) APIReader() client.Reader { return n.cluster.GetAPIReader() }
-
-// GetEventRecorder returns a recorder for Events in the shoot.
-func (n *Nodes) GetEventRecorder(name string) events.EventRecorder {
-	return n.cluster.GetEventRecorder(name)
-}
 
 // changeBurst and changeInterval bound how often what changes all the time is looked at.
 const changeBurst, changeInterval = 10, time.Second

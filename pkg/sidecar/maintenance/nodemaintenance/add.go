@@ -50,7 +50,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	r.Shoot = maintenances
 	r.Config = maintenances.Config
 	r.Nodes = nodes
-	r.Live = nodes.APIReader()
+	r.Live = nodes.GetAPIReader()
 	r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return drainer.ListPods(ctx, pods, node) }
 	r.Executor = &drainer.Executor{Client: pods}
 	r.Clock = clock.RealClock{}

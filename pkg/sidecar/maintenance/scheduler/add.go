@@ -34,7 +34,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	r.Source = mgr.GetClient()
 	r.Shoot = maintenances
 	r.Nodes = nodes
-	r.Live = maintenances.APIReader()
+	r.Live = maintenances.GetAPIReader()
 	r.Clock = clock.RealClock{}
 	r.Recorder = maintenances.GetEventRecorder(ControllerName)
 
