@@ -179,10 +179,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 		Controller:                opts.lifecycle.Completed().Options(),
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
 		Schemas:                   schemas,
-		Hosts:                     planner.Defaults.Hosts,
-		Evidence:                  planner.Defaults.Evidence,
-		Failures:                  planner.Defaults.Failures,
-		MachineHours:              planner.Defaults.MaxMachineHours != nil,
+		Config:                    *planner.Defaults,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)

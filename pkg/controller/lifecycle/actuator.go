@@ -62,15 +62,9 @@ type Actuator struct {
 	// EndMaintenances sets back what is in progress of the maintenances of a shoot. That there are none, or no API for them, is
 	// no error.
 	EndMaintenances func(ctx context.Context, shoot client.Client, now time.Time) error
-	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot.
-	Hosts      *configv1alpha1.Hosts
+	// Config is the component configuration, and HostDriver returns the driver for those of its hosts that are a shoot's.
+	Config     configv1alpha1.ControllerConfiguration
 	HostDriver hosts.DriverOf
-	// Evidence is that of the component configuration, nil for none.
-	Evidence *configv1alpha1.Evidence
-	// Failures is that of the component configuration, nil for its default.
-	Failures *configv1alpha1.Failures
-	// MachineHours says that machine-hours are counted.
-	MachineHours bool
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -182,7 +176,7 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 			return err
 		}
 	}
-	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{MachineHours: a.MachineHours}).Destroy(ctx)
+	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{MachineHours: a.Config.MaxMachineHours != nil}).Destroy(ctx)
 }
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
@@ -237,7 +231,7 @@ func (a *Actuator) supportedShoot(ctx context.Context, log logr.Logger, namespac
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
 func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot) error {
-	values := preservationcontroller.Values{MachineHours: a.MachineHours}
+	values := preservationcontroller.Values{MachineHours: a.Config.MaxMachineHours != nil}
 	if strategies, err := providerconfig.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}
@@ -291,7 +285,7 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 // tellsOfFailures returns whether failures are to be told of, as before if what the Extension says is not valid: all that was told would
 // be deleted.
 func (a *Actuator) tellsOfFailures(ctx context.Context, ex *extensionsv1alpha1.Extension) (bool, error) {
-	if !a.Failures.IsEnabled() {
+	if !a.Config.Failures.IsEnabled() {
 		return false, nil
 	}
 	if tells, err := providerconfig.ReadFailures(ex); err == nil {
@@ -304,7 +298,7 @@ func (a *Actuator) tellsOfFailures(ctx context.Context, ex *extensionsv1alpha1.E
 // storesEvidence returns whether evidence is to be stored, as before if what the Extension says is not valid: what was stored would
 // be deleted. It is not where operators have not enabled it. It also returns whether logs of nodes are part of it.
 func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Extension) (stores, nodeLogs bool, err error) {
-	if a.Evidence == nil || !a.Evidence.Enabled {
+	if !a.Config.Evidence.IsEnabled() {
 		return false, false, nil
 	}
 	evidence, err := providerconfig.ReadEvidence(ex)
@@ -337,7 +331,7 @@ func (a *Actuator) machines(ctx context.Context, namespace string) ([]machinev1a
 // destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the
 // shoot. In a hibernated shoot it does not run, and does so when the shoot wakes up.
 func (a *Actuator) destroy(ctx context.Context, namespace string) error {
-	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{MachineHours: a.MachineHours}).Destroy(ctx); err != nil {
+	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{MachineHours: a.Config.MaxMachineHours != nil}).Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the preservation controller: %w", err)
 	}
 	maintenance := nodemaintenance.Resources(a.Client, namespace)

@@ -315,7 +315,7 @@ var _ = Describe("Actuator", func() {
 			{`,"evidence":{"enabled":true,"nodeLogs":true}`, &configv1alpha1.Evidence{}, false, false},
 			{`,"evidence":{"enabled":true,"retention":"1s"}`, nil, false, false},
 		} {
-			actuator.(*Actuator).Evidence = step.allowed
+			actuator.(*Actuator).Config.Evidence = step.allowed
 			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
 			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
 			role := &rbacv1.Role{}
@@ -349,7 +349,7 @@ var _ = Describe("Actuator", func() {
 			{`,"failures":{"enabled":true}`, nil, true},
 			{`,"failures":{"enabled":true}`, &configv1alpha1.Failures{}, false},
 		} {
-			actuator.(*Actuator).Failures = step.allowed
+			actuator.(*Actuator).Config.Failures = step.allowed
 			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
 			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
 			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
@@ -382,7 +382,7 @@ var _ = Describe("Actuator", func() {
 		former := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-evidence", Namespace: namespace, Finalizers: []string{"x"}}}
 		Expect(c.Create(ctx, former)).To(Succeed())
 		Expect(c.Delete(ctx, former)).To(Succeed())
-		actuator.(*Actuator).Evidence = &configv1alpha1.Evidence{Enabled: true}
+		actuator.(*Actuator).Config.Evidence = &configv1alpha1.Evidence{Enabled: true}
 		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":true}}`)}
 		Expect(actuator.Restore(ctx, log, ex)).To(MatchError(ContainSubstring("is being deleted")))
 		secret := &corev1.Secret{}

@@ -34,14 +34,8 @@ type AddOptions struct {
 	IgnoreOperationAnnotation bool
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
-	// Hosts are those of the component configuration, nil for none.
-	Hosts *configv1alpha1.Hosts
-	// Evidence is that of the component configuration, nil for none.
-	Evidence *configv1alpha1.Evidence
-	// Failures is that of the component configuration, nil for its default.
-	Failures *configv1alpha1.Failures
-	// MachineHours says that machine-hours are counted.
-	MachineHours bool
+	// Config is the component configuration.
+	Config configv1alpha1.ControllerConfiguration
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -64,11 +58,8 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			Clock:           clock.RealClock{},
 			ShootClient:     shootClient(uncached),
 			EndMaintenances: maintenance.End,
-			Hosts:           options.Hosts,
-			HostDriver:      hosts.NewDriverOf(uncached, uncached, options.Hosts),
-			Evidence:        options.Evidence,
-			Failures:        options.Failures,
-			MachineHours:    options.MachineHours,
+			Config:          options.Config,
+			HostDriver:      hosts.NewDriverOf(uncached, uncached, options.Config.Hosts),
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

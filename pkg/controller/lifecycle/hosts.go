@@ -21,7 +21,7 @@ var errNoHosts = errors.New("the component configuration no longer has hosts, bu
 
 // ownedHosts returns the hosts that the machines of a shoot own, and what releases them.
 func (a *Actuator) ownedHosts(ctx context.Context, namespace, seed string) (hosts.Driver, []remediation.Host, error) {
-	if a.Hosts == nil {
+	if a.Config.Hosts == nil {
 		return nil, nil, errNoHosts
 	}
 	return a.HostDriver.Owned(ctx, namespace, seed)

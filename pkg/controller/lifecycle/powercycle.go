@@ -47,19 +47,19 @@ func (a *Actuator) powerCycleOf(ctx context.Context, ex *extensionsv1alpha1.Exte
 	if err != nil {
 		isWanted = isOn
 	}
-	isWanted = isWanted && a.Hosts != nil && !a.Hosts.Disabled
+	isWanted = isWanted && a.Config.Hosts != nil && !a.Config.Hosts.Disabled
 
 	switch {
 	case seed == "" && !isWanted:
 		return nil, false, nil
-	case a.Hosts == nil:
+	case a.Config.Hosts == nil:
 		return nil, false, errNoHosts
 	case seed == "":
 		if seed, err = a.seedName(ctx, ex.Namespace); err != nil {
 			return nil, false, err
 		}
 	}
-	return &preservationcontroller.PowerCycle{Hosts: a.Hosts, Seed: seed, Ending: !isWanted && !isOn}, !isWanted, nil
+	return &preservationcontroller.PowerCycle{Hosts: a.Config.Hosts, Seed: seed, Ending: !isWanted && !isOn}, !isWanted, nil
 }
 
 func (a *Actuator) seedName(ctx context.Context, namespace string) (string, error) {

@@ -186,7 +186,7 @@ var _ = Describe("Power cycles", func() {
 			Client:      c,
 			Clock:       clock,
 			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, nil },
-			Hosts:       &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},
+			Config:      configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}},
 			HostDriver:  func(context.Context, string) (hostscontroller.Driver, error) { return hosts, hostError },
 			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 			Recorder:    events.NewFakeRecorder(10),
@@ -216,8 +216,8 @@ var _ = Describe("Power cycles", func() {
 			expect(false, false)
 		},
 			Entry("where no pool has them", func() { set("") }),
-			Entry("without hosts", func() { actuator.Hosts = nil }),
-			Entry("with hosts that are disabled", func() { actuator.Hosts.Disabled = true }),
+			Entry("without hosts", func() { actuator.Config.Hosts = nil }),
+			Entry("with hosts that are disabled", func() { actuator.Config.Hosts.Disabled = true }),
 		)
 
 		It("should be neither done nor undone with what is not valid", func() {
@@ -277,7 +277,7 @@ var _ = Describe("Power cycles", func() {
 
 		It("should be done when operators disable the hosts", func() {
 			set(`,"powerCycle":{}`)
-			actuator.Hosts.Disabled = true
+			actuator.Config.Hosts.Disabled = true
 			inject()
 			own("a")
 			clock.Step(time.Minute) // nobody is at work
@@ -287,7 +287,7 @@ var _ = Describe("Power cycles", func() {
 		})
 
 		It("should tell operators who take the hosts away too soon", func() {
-			actuator.Hosts = nil
+			actuator.Config.Hosts = nil
 			Expect(reconcile()).To(MatchError(ContainSubstring("configure hosts again with disabled: true")))
 			expect(true, true)
 		})
