@@ -98,8 +98,13 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// CutError returns an error with the first characters of another one's text, and is the other one in all else.
-func CutError(err error) error { return cutError{err} }
+// CutError returns an error with the first characters of another one's text, and is the other one in all else; nil for nil.
+func CutError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cutError{err}
+}
 
 type cutError struct{ error }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
@@ -215,10 +216,5 @@ func secretOf(stored *metav1.PartialObjectMetadata, archive []byte, size evidenc
 
 // call makes a call. What the shoot says of it is cut (P14).
 func call(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := do(ctx); err != nil {
-		return brief.CutError(err)
-	}
-	return nil
+	return brief.CutError(executor.Call(ctx, callTimeout, do))
 }

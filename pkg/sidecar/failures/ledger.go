@@ -448,10 +448,5 @@ func (l *Ledger) lookAfter(ctx context.Context) (time.Duration, error) {
 
 // call makes a call. What the shoot says of it is cut (P14).
 func (l *Ledger) call(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := do(ctx); err != nil {
-		return brief.CutError(err)
-	}
-	return nil
+	return brief.CutError(executor.Call(ctx, callTimeout, do))
 }

@@ -59,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, nil // it is called when they are
 	}
 	config := &v1alpha1.MaintenanceOperatorConfig{}
-	if err := r.read(ctx, func(ctx context.Context) error { return r.Live.Get(ctx, maintenance.ConfigKey, config) }); err != nil {
+	if err := executor.Call(ctx, readTimeout, func(ctx context.Context) error { return r.Live.Get(ctx, maintenance.ConfigKey, config) }); err != nil {
 		if apierrors.IsNotFound(err) {
 			logf.FromContext(ctx).Info("Nothing is scheduled without the configuration", "key", maintenance.ConfigKey)
 			return reconcile.Result{}, nil // it is called when there is one
@@ -132,7 +132,7 @@ func (r *Reconciler) decide(ctx context.Context, from reading, config *v1alpha1.
 func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize int64, empty client.ObjectList, use func(runtime.Object)) error {
 	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
-		err := r.read(ctx, func(ctx context.Context) error {
+		err := executor.Call(ctx, readTimeout, func(ctx context.Context) error {
 			return reader.List(ctx, list, client.Limit(opts.Limit), client.Continue(opts.Continue))
 		})
 		if pageSize == 0 { // a cache sets a token that it does not take
@@ -141,16 +141,7 @@ func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize in
 		return list, err
 	})
 	pages.PageSize, pages.PageBufferSize = pageSize, 0
-	if err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error { use(obj); return nil }); err != nil {
-		return brief.CutError(err)
-	}
-	return nil
-}
-
-func (r *Reconciler) read(ctx context.Context, read func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	return read(ctx)
+	return brief.CutError(pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error { use(obj); return nil }))
 }
 
 // writeEach writes on each of what was requested. One that has changed since, or of which this fails because of that, is looked
@@ -167,7 +158,7 @@ func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, e
 
 func (r *Reconciler) write(ctx context.Context, request domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *intent.Write) error {
 	nm := &v1alpha1.NodeMaintenance{}
-	if err := r.read(ctx, func(ctx context.Context) error { return r.Live.Get(ctx, request.NamespacedName, nm) }); err != nil {
+	if err := executor.Call(ctx, readTimeout, func(ctx context.Context) error { return r.Live.Get(ctx, request.NamespacedName, nm) }); err != nil {
 		return fmt.Errorf("failed to read NodeMaintenance %s: %w", request.NamespacedName, brief.CutError(err))
 	}
 	write := edit(request, nm, r.Clock.Now())
