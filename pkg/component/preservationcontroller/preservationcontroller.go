@@ -8,6 +8,7 @@
 package preservationcontroller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -70,6 +71,9 @@ const (
 
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
+
+// Marks are those of the annotations that say what the container does.
+var Marks = []string{AnnotationNodeMaintenance, AnnotationEvidence, AnnotationFailures, AnnotationMachineHours, AnnotationPowerCycle}
 
 // MaintenanceStage is what the container, and who acts with its identity, has to do with NodeMaintenances.
 type MaintenanceStage string
@@ -229,32 +233,19 @@ func (p *preservationController) deployAccessSecret(ctx context.Context, evidenc
 		return fmt.Errorf("failed to deploy access secret: %w", err)
 	}
 	patch := client.MergeFrom(access.Secret.DeepCopy())
-	metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, resourcesv1alpha1.ServiceAccountInjectCABundle, "true")
-	if p.values.NodeMaintenance == MaintenanceOn {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
-	} else {
-		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
-	}
-	delete(access.Secret.Annotations, AnnotationEvidence)
-	if evidence != "" {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, evidence)
-	}
-	delete(access.Secret.Annotations, AnnotationFailures)
-	if p.values.Failures {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationFailures, "true")
-	}
-	delete(access.Secret.Annotations, AnnotationMachineHours)
-	if p.values.MachineHours {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationMachineHours, "true")
-	}
-	delete(access.Secret.Annotations, AnnotationPowerCycle)
-	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)
-	if powerCycle := p.values.PowerCycle; powerCycle != nil {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationPowerCycleSeed, powerCycle.Seed)
-		if !powerCycle.Ending {
-			metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationPowerCycle, "true")
+	mark := func(annotation, value string, wanted bool) {
+		if delete(access.Secret.Annotations, annotation); wanted {
+			metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, annotation, value)
 		}
 	}
+	powerCycle := cmp.Or(p.values.PowerCycle, &PowerCycle{Ending: true})
+	mark(resourcesv1alpha1.ServiceAccountInjectCABundle, "true", true)
+	mark(AnnotationNodeMaintenance, "true", p.values.NodeMaintenance == MaintenanceOn)
+	mark(AnnotationEvidence, evidence, evidence != "")
+	mark(AnnotationFailures, "true", p.values.Failures)
+	mark(AnnotationMachineHours, "true", p.values.MachineHours)
+	mark(AnnotationPowerCycle, "true", !powerCycle.Ending)
+	mark(AnnotationPowerCycleSeed, powerCycle.Seed, powerCycle.Seed != "")
 	if err := p.client.Patch(ctx, access.Secret, patch); err != nil {
 		return fmt.Errorf("failed to annotate the access secret: %w", err)
 	}

@@ -6,6 +6,7 @@ package injection
 
 import (
 	"maps"
+	"slices"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -45,11 +46,7 @@ func AccessSecretPredicate() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
 			return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) ||
-				before[preservationcontroller.AnnotationNodeMaintenance] != after[preservationcontroller.AnnotationNodeMaintenance] ||
-				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence] ||
-				before[preservationcontroller.AnnotationFailures] != after[preservationcontroller.AnnotationFailures] ||
-				before[preservationcontroller.AnnotationMachineHours] != after[preservationcontroller.AnnotationMachineHours] ||
-				before[preservationcontroller.AnnotationPowerCycle] != after[preservationcontroller.AnnotationPowerCycle]
+				slices.ContainsFunc(preservationcontroller.Marks, func(mark string) bool { return before[mark] != after[mark] })
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})
