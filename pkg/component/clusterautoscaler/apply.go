@@ -14,7 +14,6 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -40,14 +39,11 @@ func Wanted(deployments []machinev1alpha1.MachineDeployment) bool {
 // gardenlet drops both when it writes the template.
 func Apply(deployment *appsv1.Deployment, wanted bool) bool {
 	template := &deployment.Spec.Template
-	i := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == v1beta1constants.DeploymentNameClusterAutoscaler
-	})
-	if i < 0 {
+	container := extensionswebhook.ContainerWithName(template.Spec.Containers, v1beta1constants.DeploymentNameClusterAutoscaler)
+	if container == nil {
 		return false
 	}
 
-	container := &template.Spec.Containers[i]
 	there := extensionswebhook.StringWithPrefixIndex(slices.Concat(container.Command, container.Args), flag) >= 0
 	ours := metav1.HasAnnotation(template.ObjectMeta, v1alpha1.AnnotationMaxTotalUnreadyPercentage)
 	switch {

@@ -145,12 +145,7 @@ func LastProgress(deployment *appsv1.Deployment, now time.Time) time.Time {
 
 // Container returns the container of the preservation controller, nil if it has not been injected.
 func Container(deployment *appsv1.Deployment) *corev1.Container {
-	containers := deployment.Spec.Template.Spec.Containers
-	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == preservationcontroller.Name })
-	if i < 0 {
-		return nil
-	}
-	return &containers[i]
+	return extensionswebhook.ContainerWithName(deployment.Spec.Template.Spec.Containers, preservationcontroller.Name)
 }
 
 // volumeNames are the names of the container's volumes.

@@ -245,13 +245,11 @@ func (e *ensurer) holder(ctx context.Context, containers []corev1.Container) (st
 // knownToBeOlder returns whether the tag of machine-controller-manager's image is that of a version without preservation
 // of its own. A tag that is no version says nothing.
 func knownToBeOlder(containers []corev1.Container) bool {
-	i := slices.IndexFunc(containers, func(c corev1.Container) bool {
-		return c.Name == v1beta1constants.DeploymentNameMachineControllerManager
-	})
-	if i < 0 {
+	container := extensionswebhook.ContainerWithName(containers, v1beta1constants.DeploymentNameMachineControllerManager)
+	if container == nil {
 		return false
 	}
-	image, _, _ := strings.Cut(containers[i].Image, "@")
+	image, _, _ := strings.Cut(container.Image, "@")
 	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
 	older, err := versionutils.CompareVersions(tag, "<", firstWithPreservation)
 	return err == nil && older
