@@ -51,8 +51,7 @@ func IsMarked(node *corev1.Node) bool {
 // IsUnavailable says that a node counts as unavailable for scheduling: unschedulable, not ready, or that of a failed machine
 // that is preserved (M14).
 func IsUnavailable(node *corev1.Node) bool {
-	return node.Spec.Unschedulable || !facts.IsReady(node) ||
-		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintPreserved })
+	return node.Spec.Unschedulable || !facts.IsReady(node) || preservationv1alpha1.IsTainted(node)
 }
 
 // CordonedFor returns the UID of the NodeMaintenance for which a node is cordoned, empty for none (M3).
@@ -127,16 +126,15 @@ func annotate(node *corev1.Node, now time.Time) {
 func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string, now time.Time) {
 	for _, t := range nodeConditions {
 		message, want := wanted[t]
-		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+		c := preservationv1alpha1.ConditionOf(node, t)
 		switch {
-		case !want && i >= 0 && node.Status.Conditions[i].Reason == reasonNodeMaintenance:
-			node.Status.Conditions = slices.Delete(node.Status.Conditions, i, i+1)
-		case want && i < 0:
-			node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: t, LastTransitionTime: metav1.NewTime(now)})
-			i = len(node.Status.Conditions) - 1
+		case !want && c != nil && c.Reason == reasonNodeMaintenance:
+			preservationv1alpha1.RemoveCondition(node, t)
+		case want && c == nil:
+			node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: t})
+			c = &node.Status.Conditions[len(node.Status.Conditions)-1]
 			fallthrough
 		case want:
-			c := &node.Status.Conditions[i]
 			if c.Status != corev1.ConditionTrue {
 				c.LastTransitionTime = metav1.NewTime(now)
 			}
@@ -199,9 +197,8 @@ func stageOf(node *corev1.Node) int {
 
 // isHandedOver says that a requestor has had a node: its conditions are those of before.
 func isHandedOver(node *corev1.Node) bool {
-	return facts.IsMaintained(node) && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == ConditionMaintenanceInProgress && c.Status == corev1.ConditionTrue
-	})
+	c := preservationv1alpha1.ConditionOf(node, ConditionMaintenanceInProgress)
+	return facts.IsMaintained(node) && c != nil && c.Status == corev1.ConditionTrue
 }
 
 // owesProof says that the machine of a node that is being given back has yet to prove that it works: a requestor has had the node, or there
@@ -224,9 +221,8 @@ func giveBack(node *corev1.Node, emptied bool) {
 // isEmptied says that a node itself shows that machine-controller-manager empties it: its machine is terminated, or updated
 // in place.
 func isEmptied(node *corev1.Node) bool {
-	return node.DeletionTimestamp != nil || facts.IsUpdatedInPlace(node) || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == conditionTerminating && c.Status == corev1.ConditionTrue
-	})
+	c := preservationv1alpha1.ConditionOf(node, conditionTerminating)
+	return node.DeletionTimestamp != nil || facts.IsUpdatedInPlace(node) || c != nil && c.Status == corev1.ConditionTrue
 }
 
 // Clean returns the writes that remove from a node all that a maintenance has left there, for a shoot that is to do without.
