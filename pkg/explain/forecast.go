@@ -7,6 +7,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -202,22 +203,11 @@ type simulatedPod struct {
 func (s *simulation) run(node string) DrainForecast {
 	s.load(node)
 	end := s.play()
+	never := metav1.Duration{Duration: math.MaxInt64}
 	slices.SortStableFunc(s.steps, func(a, b ForecastStep) int {
-		switch {
-		case a.After == nil || b.After == nil:
-			return cmp.Or(cmp.Compare(btoi(a.After == nil), btoi(b.After == nil)), cmp.Compare(a.Pod, b.Pod))
-		default:
-			return cmp.Or(cmp.Compare(a.After.Duration, b.After.Duration), cmp.Compare(a.Pod, b.Pod))
-		}
+		return cmp.Or(cmp.Compare(ptr.Deref(a.After, never).Duration, ptr.Deref(b.After, never).Duration), cmp.Compare(a.Pod, b.Pod))
 	})
 	return DrainForecast{Title: s.title, Rule: s.rule, Steps: s.steps, End: end}
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // load reads the pods of the node and their budgets.
@@ -319,7 +309,7 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 	switch action.Verb {
 	case drain.Wait:
 		// Of what was evicted, and waits for its grace period, all is said.
-		news = news && !p.GraceEnds.IsZero() && len(s.stepsOf(p)) == 0
+		news = news && !p.GraceEnds.IsZero() && !slices.ContainsFunc(s.steps, func(step ForecastStep) bool { return step.Pod == p.Key() })
 		step.Action = "none"
 		s.terminating(p, &step)
 	case drain.Keep:
@@ -360,16 +350,6 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 	if news {
 		s.steps = append(s.steps, step)
 	}
-}
-
-func (s *simulation) stepsOf(p *simulatedPod) []ForecastStep {
-	var steps []ForecastStep
-	for _, step := range s.steps {
-		if step.Pod == p.Key() {
-			steps = append(steps, step)
-		}
-	}
-	return steps
 }
 
 // terminating says what becomes of a pod that is terminating.
