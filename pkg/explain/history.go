@@ -78,20 +78,11 @@ type group struct {
 
 // groupsOf returns the groups that a failure belongs to.
 func groupsOf(s *failuresv1alpha1.MachineFailureSpec) []group {
-	var groups []group
-	if s.Machine != "" {
-		groups = append(groups, group{Machine: s.Machine})
-	}
-	if s.Host != "" {
-		groups = append(groups, group{Host: s.Host})
-	}
-	if s.Pool != "" {
-		groups = append(groups, group{Pool: s.Pool})
-	}
+	groups := []group{{Machine: s.Machine}, {Host: s.Host}, {Pool: s.Pool}}
 	if s.Reason != "" {
 		groups = append(groups, group{Pool: s.Pool, Reason: s.Reason})
 	}
-	return groups
+	return slices.DeleteFunc(groups, func(g group) bool { return g == (group{}) })
 }
 
 // String returns where its failures were, or with which reason.

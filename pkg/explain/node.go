@@ -12,7 +12,9 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -114,10 +116,8 @@ func (e *explanation) worked(node *corev1.Node) {
 			continue
 		}
 		phase := "new"
-		for _, c := range nm.Status.Conditions {
-			if c.Type == "Ready" {
-				phase = c.Reason
-			}
+		if c := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); c != nil {
+			phase = c.Reason
 		}
 		e.say(Why, preservation.RuleMaintenance, "NodeMaintenance %s/%s of %s is in phase %s.", nm.Namespace, nm.Name, printable(nm.Spec.RequestorID), printable(phase))
 	}

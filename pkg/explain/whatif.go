@@ -89,13 +89,9 @@ func (w *world) heal() {
 			m.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Machine.Name}}
 		}
 		m.NodeUnknown = false
-		conditions := m.Node.Status.Conditions[:0]
-		for _, c := range m.Node.Status.Conditions {
-			if c.Type == corev1.NodeReady || c.Status == corev1.ConditionFalse || c.Type == v1alpha1.ConditionPreserved {
-				conditions = append(conditions, c)
-			}
-		}
-		m.Node.Status.Conditions = conditions
+		m.Node.Status.Conditions = slices.DeleteFunc(m.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type != corev1.NodeReady && c.Status != corev1.ConditionFalse && c.Type != v1alpha1.ConditionPreserved
+		})
 		setReady(m.Node, corev1.ConditionTrue)
 		m.Machine.Status.Conditions = m.Node.Status.Conditions
 		m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
@@ -131,11 +127,9 @@ func (w *world) annotate(values map[string]string) {
 }
 
 func setReady(node *corev1.Node, status corev1.ConditionStatus) {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == corev1.NodeReady {
-			node.Status.Conditions[i].Status = status
-			return
-		}
+	if c := v1alpha1.ConditionOf(node, corev1.NodeReady); c != nil {
+		c.Status = status
+		return
 	}
 	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
 }
