@@ -153,7 +153,7 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 	}
 	var (
 		underMaintenance = map[string]bool{} // whether it is ending
-		busy             = map[string]bool{} // by requestor
+		busy             = map[string]int{}  // by requestor, 1 for each that is
 		pending          = map[string]int{}  // by requestor
 		candidates       []*Request
 	)
@@ -163,7 +163,7 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 		switch {
 		case r.Refused && (node == nil || node.CordonedFor != r.UID):
 		case r.InProgress:
-			busy[r.Requestor] = true
+			busy[r.Requestor] = 1
 			if node != nil {
 				ending, other := underMaintenance[r.Node]
 				underMaintenance[r.Node] = r.Ending && (ending || !other)
@@ -200,7 +200,7 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 
 	slices.SortFunc(candidates, func(a, b *Request) int {
 		return cmp.Or(
-			-compareBool(busy[a.Requestor], busy[b.Requestor]),
+			cmp.Compare(busy[b.Requestor], busy[a.Requestor]),
 			cmp.Compare(pending[a.Requestor], pending[b.Requestor]),
 			a.Created.Compare(b.Created),
 			strings.Compare(a.Node, b.Node),
@@ -236,14 +236,4 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 		chosen = append(chosen, *r)
 	}
 	return chosen, slots
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
