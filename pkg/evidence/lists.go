@@ -12,15 +12,10 @@ import (
 	"slices"
 	"sort"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
@@ -131,11 +126,11 @@ func (l *lastEvents) all() ([]eventsv1.Event, error) {
 
 // sortSnapshot brings all into an order that does not depend on how it was read.
 func sortSnapshot(s *observed.Snapshot) {
-	byName(s.Shoot.Nodes, func(o *corev1.Node) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.Pods, func(o *corev1.Pod) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.PodDisruptionBudgets, func(o *policyv1.PodDisruptionBudget) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.VolumeAttachments, func(o *storagev1.VolumeAttachment) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.Maintenances, func(o *maintenancev1alpha1.NodeMaintenance) *metav1.ObjectMeta { return &o.ObjectMeta })
+	byName(s.Shoot.Nodes)
+	byName(s.Shoot.Pods)
+	byName(s.Shoot.PodDisruptionBudgets)
+	byName(s.Shoot.VolumeAttachments)
+	byName(s.Shoot.Maintenances)
 	s.Shoot.Events = sortEvents(s.Shoot.Events)
 	slices.SortFunc(s.Missing, func(a, b observed.Missing) int {
 		return cmp.Or(cmp.Compare(a.What(), b.What()), cmp.Compare(a.Reason, b.Reason))
@@ -143,22 +138,25 @@ func sortSnapshot(s *observed.Snapshot) {
 	if s.Seed == nil {
 		return
 	}
-	byName(s.Seed.Machines, func(o *machinev1alpha1.Machine) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) *metav1.ObjectMeta { return &o.ObjectMeta })
+	byName(s.Seed.Machines)
+	byName(s.Seed.MachineSets)
+	byName(s.Seed.MachineDeployments)
 	s.Seed.Events = sortEvents(s.Seed.Events)
 }
 
-// byName sorts in place. Its function is not given copies of objects: of 1,000 that would be many megabytes.
-func byName[T any](items []T, of func(*T) *metav1.ObjectMeta) {
+// byName sorts in place. It makes no copies of objects to compare them: of 1,000 that would be many megabytes.
+func byName[T any, P interface {
+	*T
+	metav1.Object
+}](items []T) {
 	sort.Slice(items, func(i, j int) bool {
-		x, y := of(&items[i]), of(&items[j])
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) < 0
+		x, y := P(&items[i]), P(&items[j])
+		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName())) < 0
 	})
 }
 
 // sortEvents sorts Events by namespace and name, and drops those that were read twice.
 func sortEvents(events []eventsv1.Event) []eventsv1.Event {
-	byName(events, func(o *eventsv1.Event) *metav1.ObjectMeta { return &o.ObjectMeta })
+	byName(events)
 	return slices.CompactFunc(events, func(a, b eventsv1.Event) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
 }
