@@ -7,15 +7,12 @@
 package evidence
 
 import (
-	"context"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
@@ -31,10 +28,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: "seed"}})
-			return nil
-		})).
+		WatchesRawSource(pace.Once(reconcile.Request{NamespacedName: client.ObjectKey{Name: "seed"}})).
 		WithOptions(pace.Options(1, time.Second, time.Minute)).
 		Complete(r)
 }

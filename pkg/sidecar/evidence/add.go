@@ -9,7 +9,6 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
@@ -77,10 +75,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestsFor), builder.WithPredicates(machineChanged())).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			queue.Add(upkeepOf(namespace)) // there may be no machine any more
-			return nil
-		})).
+		WatchesRawSource(pace.Once(upkeepOf(namespace))). // there may be no machine any more
 		WithOptions(pace.Options(parallel, minRetry, maxRetry)).
 		Complete(pace.RetryConflicts(r))
 }

@@ -65,10 +65,7 @@ func (c *Copier) addToManager(mgr manager.Manager) error {
 	request := upkeepOf(c.Namespace)
 	return builder.ControllerManagedBy(mgr).
 		Named(copierName).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			queue.Add(request)
-			return nil
-		})).
+		WatchesRawSource(pace.Once(request)).
 		WatchesRawSource(source.Channel(c.changed, handler.Funcs{GenericFunc: func(_ context.Context, _ event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			queue.AddAfter(request, copyDelay)
 		}})).

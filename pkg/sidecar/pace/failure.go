@@ -5,6 +5,7 @@
 package pace
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 const (
@@ -42,6 +44,14 @@ func Options(workers int, first, last time.Duration) controller.Options {
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, last),
 	}
+}
+
+// Once returns a source of one request, which comes when the controller starts.
+func Once(request reconcile.Request) source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		queue.Add(request)
+		return nil
+	})
 }
 
 // Failure is what is remembered of something that fails again and again. The zero Failure has not failed yet.
