@@ -12,11 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -56,7 +54,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	if err := mgr.Add(hosts); err != nil {
 		return err
 	}
-	options := controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](pace.MinRetry, pace.MaxRetry)}
 	sweep := []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: hosts.Namespace}}}
 	if err := builder.ControllerManagedBy(mgr).
 		Named(SweeperName).
@@ -67,13 +64,11 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 			}
 			return nil
 		})).
-		WithOptions(options).
+		WithOptions(pace.Options(1, pace.MinRetry, pace.MaxRetry)).
 		Complete(pace.RetryConflicts(&Sweeper{Source: r.Source, SourceReader: r.SourceReader, Driver: r.Driver, Seed: r.Seed})); err != nil {
 		return err
 	}
 
-	options.MaxConcurrentReconciles = 5
-	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](pace.MinRetry, pace.MaxRetry)
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(shoot.DeploymentChanged())).
@@ -83,7 +78,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
 		WatchesRawSource(nodes.Source(func(ctx context.Context, _ *corev1.Node) []reconcile.Request { return r.waiting(ctx) }, readinessChanged())).
 		WatchesRawSource(hosts.Source(r.hostToDeployment)).
-		WithOptions(options).
+		WithOptions(pace.Options(5, pace.MinRetry, pace.MaxRetry)).
 		Complete(pace.RetryConflicts(r))
 }
 

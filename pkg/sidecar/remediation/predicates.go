@@ -46,9 +46,7 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 
 // readinessChanged is for nodes that begin or cease to be ready, or to be there.
 func readinessChanged() predicate.TypedPredicate[*corev1.Node] {
-	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return facts.IsReady(e.ObjectOld) != facts.IsReady(e.ObjectNew)
-	}}
+	return shoot.OnNodeChange(facts.IsReady)
 }
 
 // phaseChanged is for machines that there are no more, and for those whose cycle has gone on.
