@@ -29,9 +29,6 @@ type Driver struct {
 	Kind Kind
 }
 
-// Objects are the kinds that are watched.
-func (d *Driver) Objects() []client.Object { return d.Kind.Objects() }
-
 // Of returns the host of a machine from the cache, or ErrNoHost. The Owner of a request says whose it is: a request of another machine
 // is not this machine's, even if that machine had the same name and the same host.
 func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {

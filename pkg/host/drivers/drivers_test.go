@@ -17,7 +17,7 @@ var _ = Describe("Kinds", func() {
 	DescribeTable("have what their objects need", func(name configv1alpha1.HostKind) {
 		kind, err := drivers.For(name)
 		Expect(err).NotTo(HaveOccurred())
-		objects := kind.New(host.Access{}).Objects()
+		objects := kind.New(host.Access{}).Kind.Objects()
 		Expect(kind.ByObject).To(HaveLen(len(objects)))
 		Expect(kind.PolicyRules).NotTo(BeEmpty())
 		Expect(objects[0].GetObjectKind().GroupVersionKind().Kind).To(BeEquivalentTo(name))

@@ -591,7 +591,7 @@ var _ = Describe("ServerClaims", func() {
 	It("watches and maps its kinds alone, and is allowed no more than it needs", func() {
 		d, _ := driverOf(interceptor.Funcs{})
 		p := hosts()
-		Expect(d.Objects()).To(HaveExactElements(
+		Expect(d.Kind.Objects()).To(HaveExactElements(
 			HaveField("GroupVersionKind()", p.claim.GroupVersionKind()), HaveField("GroupVersionKind()", p.server.GroupVersionKind())))
 		for kind, scope := range map[string]meta.RESTScope{"ServerClaim": meta.RESTScopeNamespace, "Server": meta.RESTScopeRoot} {
 			mapping, err := ironcore.Mapper().RESTMapping(schema.GroupKind{Group: "metal.ironcore.dev", Kind: kind}, "v1alpha1")

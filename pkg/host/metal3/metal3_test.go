@@ -685,7 +685,7 @@ var _ = Describe("BareMetalHosts", func() {
 
 	It("watches and maps its kind alone, and is allowed no more than it needs", func() {
 		d, _ := driverOf(interceptor.Funcs{})
-		Expect(d.Objects()).To(HaveExactElements(HaveField("GroupVersionKind()", bmh().GroupVersionKind())))
+		Expect(d.Kind.Objects()).To(HaveExactElements(HaveField("GroupVersionKind()", bmh().GroupVersionKind())))
 		mapping, err := metal3.Mapper().RESTMapping(schema.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"}, "v1alpha1")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(mapping.Resource.Resource).To(Equal("baremetalhosts"))

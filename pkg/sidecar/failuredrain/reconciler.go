@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	}
-	update, err := shoot.UpdateOf(ctx, r.Source, machine)
+	update, err := shoot.NewPools(r.Source).UpdateOf(ctx, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -192,7 +192,7 @@ func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace stri
 		return nil, nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
 	}
 	var informers []cache.Informer
-	for _, object := range h.driver(hosts, namespace).Objects() {
+	for _, object := range h.driver(hosts, namespace).Kind.Objects() {
 		informer, err := hosts.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, nil, fmt.Errorf("failed to get the informer for hosts: %w", err)

@@ -177,11 +177,6 @@ func ForcesVolumes(ctx context.Context, reader client.Reader, machine *machinev1
 	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
 }
 
-// UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
-func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (facts.Missed, error) {
-	return NewPools(reader).UpdateOf(ctx, machine)
-}
-
 // Pools knows the MachineSets of the MachineDeployments of a namespace. It lists them once, when it is asked for the first
 // time: it is for a single look at many machines, and not for concurrent use.
 type Pools struct {

@@ -27,16 +27,16 @@ var _ = It("D1, D2: should read what a machine has missed, of its own MachineDep
 	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
 	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, other, old, newest, Set("others", other, Revision("3"))).Build()
 
-	missed, err := UpdateOf(ctx, c, Machine("m", Of(old), Created(Start)))
+	missed, err := NewPools(c).UpdateOf(ctx, Machine("m", Of(old), Created(Start)))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(missed.Outdated).To(BeTrue())
 	Expect(missed.Since).To(BeTemporally("==", newest.CreationTimestamp.Time))
 
-	missed, err = UpdateOf(ctx, c, Machine("m", Of(newest), Created(Start.Add(2*time.Hour))))
+	missed, err = NewPools(c).UpdateOf(ctx, Machine("m", Of(newest), Created(Start.Add(2*time.Hour))))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(missed).To(Equal(facts.Missed{}))
 
-	missed, err = UpdateOf(ctx, c, Machine("m", Of(Set("unknown", pool))))
+	missed, err = NewPools(c).UpdateOf(ctx, Machine("m", Of(Set("unknown", pool))))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(missed).To(Equal(facts.Missed{}))
 })

@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	missed := facts.Missed{}
 	if update.MayConcern(machine, node) {
-		if missed, err = shoot.UpdateOf(ctx, r.Source, machine); err != nil {
+		if missed, err = shoot.NewPools(r.Source).UpdateOf(ctx, machine); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
