@@ -16,10 +16,8 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,30 +39,6 @@ const (
 	record  = "machine-preservation.extensions.gardener.cloud/maintenance-cordon"
 	patient = time.Minute
 )
-
-// example is that of the document which describes the API, for a node of ours.
-const example = `
-apiVersion: maintenance.nvidia.com/v1alpha1
-kind: NodeMaintenance
-metadata:
-  name: my-maintenance-operation
-  namespace: default
-spec:
-  requestorID: some.one.acme.com
-  nodeName: worker-01
-  cordon: true
-  waitForPodCompletion:
-    podSelector: "app=important"
-    timeoutSeconds: 0
-  drainSpec:
-    force: true
-    podSelector: ""
-    timeoutSeconds: 0
-    deleteEmptyDir: true
-    podEvictionFilters:
-    - byResourceNameRegex: nvidia.com/gpu-*
-    - byResourceNameRegex: nvidia.com/rdma*
-`
 
 // object parses a manifest.
 func object(manifest string) *unstructured.Unstructured {
@@ -113,18 +87,6 @@ func remove(ctx context.Context, name string) {
 		Expect(client.IgnoreNotFound(c.Delete(ctx, nm))).To(Succeed())
 		Eventually(phase(ctx, name), patient).Should(Equal("gone"))
 	}
-}
-
-func pod(name, node string, edit ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
-		// There is no kubelet that would end it.
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(0))},
-	}
-	for _, e := range edit {
-		e(p)
-	}
-	return p
 }
 
 func exists(ctx context.Context, p *corev1.Pod) func() bool {
@@ -240,108 +202,28 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(c.Patch(ctx, config, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":"trace"}}`)))).To(Satisfy(apierrors.IsInvalid))
 	})
 
-	It("M2 to M7, M16: should serve a client of the API as it is described", func(ctx SpecContext) {
-		limit(ctx, "1", "100%")
-		important := pod("important", "worker-01")
-		gpu := pod("gpu", "worker-01", func(p *corev1.Pod) {
-			list := corev1.ResourceList{"nvidia.com/gpu-a100": resource.MustParse("1")}
-			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
-			p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		})
-		other := pod("other", "worker-01", func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		})
-		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu"}, Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "gpu"}},
-		}}
-		create(ctx, important, gpu, other, budget)
-		for _, p := range []*corev1.Pod{gpu, other, important} {
-			p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-			Expect(c.Status().Update(ctx, p)).To(Succeed())
-		}
-		DeferCleanup(func(ctx SpecContext) {
-			for _, p := range []client.Object{important, gpu, other, budget} {
-				Expect(client.IgnoreNotFound(c.Delete(ctx, p, client.GracePeriodSeconds(0)))).To(Succeed())
-			}
-		})
-
-		const name = "my-maintenance-operation"
-		Expect(c.Create(ctx, object(example))).To(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("WaitForPodCompletion"))
-		Eventually(func() []string { return get(ctx, name).Status.WaitForCompletion }, patient).Should(ConsistOf("default/important"))
-		n := node(ctx, "worker-01")
-		Expect(n.Spec.Unschedulable).To(BeTrue())
-		Expect(n.Annotations).To(HaveKeyWithValue(record, string(get(ctx, name).UID)))
-		Expect(n.Spec.Taints).NotTo(ContainElement(HaveField("Key", HavePrefix("machine-preservation.extensions.gardener.cloud/"))))
-		Expect(get(ctx, name).OwnerReferences).To(ConsistOf(HaveField("UID", n.UID)))
-
-		Expect(c.Delete(ctx, important)).To(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("Draining"))
-		Eventually(func() string { return meta.FindStatusCondition(get(ctx, name).Status.Conditions, "Ready").Message }, patient).Should(ContainSubstring("default/gpu"))
-		Expect(exists(ctx, gpu)()).To(BeTrue(), "the budget protects it")
-		Eventually(func() *v1alpha1.DrainStatus { return get(ctx, name).Status.Drain }, patient).Should(HaveValue(Equal(v1alpha1.DrainStatus{TotalPods: 2, EvictionPods: 1, WaitForEviction: []string{"default/gpu"}})))
-		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
-		Expect(c.Status().Update(ctx, budget)).To(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
-		Expect(exists(ctx, gpu)()).To(BeFalse())
-		Expect(exists(ctx, other)()).To(BeTrue(), "it is filtered out")
-		Expect(get(ctx, name).Status.Drain).To(HaveValue(HaveField("DrainProgress", int32(100))))
-		Eventually(func() []corev1.NodeCondition { return node(ctx, "worker-01").Status.Conditions }, patient).Should(And(
-			ContainElement(HaveField("Type", corev1.NodeConditionType("MaintenanceInProgress"))), ContainElement(HaveField("Type", corev1.NodeConditionType("Drained"))),
-			ContainElement(HaveField("Type", corev1.NodeReady)),
-		))
-
-		// A second requestor shares it, as the operator libraries do: with a lock.
-		Eventually(func() error {
-			nm := get(ctx, name)
-			shared := nm.DeepCopy()
-			shared.Spec.AdditionalRequestors = append(shared.Spec.AdditionalRequestors, "other.acme.com")
-			return c.Patch(ctx, shared, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))
-		}, patient).Should(Succeed())
-		Eventually(func() error {
-			nm := get(ctx, name)
-			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "FailedMaintenance"})
-			return c.Status().Update(ctx, nm)
-		}, patient).Should(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("RequestorFailed"))
-		Expect(c.Delete(ctx, get(ctx, name))).To(Succeed())
-		Consistently(phase(ctx, name), 2*time.Second).Should(Equal("RequestorFailed"))
-
-		Eventually(func() error {
-			nm := get(ctx, name)
-			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "False", Reason: "Resolved"})
-			return c.Status().Update(ctx, nm)
-		}).Should(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
-		Consistently(phase(ctx, name), 2*time.Second).Should(Equal("Ready"), "the other one has yet to end")
-		Eventually(func() error {
-			nm := get(ctx, name)
-			nm.Spec.AdditionalRequestors = nil
-			return c.Update(ctx, nm)
-		}).Should(Succeed())
-		Eventually(phase(ctx, name), patient).Should(Equal("gone"))
-		n = node(ctx, "worker-01")
-		Expect(n.Spec.Unschedulable).To(BeFalse())
-		Expect(domain.IsMarked(n)).To(BeFalse())
-
-		Eventually(func() []string {
-			list := &eventsv1.EventList{}
-			Expect(c.List(ctx, list, client.InNamespace("default"))).To(Succeed())
-			var notes []string
-			for _, e := range list.Items {
-				if e.Reason == "ConditionChanged" && e.Regarding.Name == name {
-					notes = append(notes, e.Note)
-				}
-			}
-			return notes
-		}, patient).Should(ContainElements("Pending", "Scheduled", "Cordon", "WaitForPodCompletion", "Draining", "Ready", "RequestorFailed"))
-	})
-
-	It("M3: should drain a node again that somebody has uncordoned while it was ready", func(ctx SpecContext) {
+	It("M3, M16: should show what is done on the node, tell of each phase, and drain a node again that somebody has uncordoned while it was ready", func(ctx SpecContext) {
 		limit(ctx, "1", "100%")
 		Expect(c.Create(ctx, request("vanished", "worker-02", map[string]any{"drainSpec": map[string]any{"force": true}}))).To(Succeed())
 		Eventually(phase(ctx, "vanished"), patient).Should(Equal("Ready"))
-		late := pod("late", "worker-02")
+		Eventually(func() []corev1.NodeCondition { return node(ctx, "worker-02").Status.Conditions }, patient).Should(And(
+			ContainElement(HaveField("Type", corev1.NodeConditionType("MaintenanceInProgress"))), ContainElement(HaveField("Type", corev1.NodeConditionType("Drained"))),
+			ContainElement(HaveField("Type", corev1.NodeReady)),
+		))
+		Eventually(func() []string {
+			list := &eventsv1.EventList{}
+			Expect(c.List(ctx, list, client.MatchingFields{"regarding.name": "vanished", "reason": "ConditionChanged"})).To(Succeed())
+			var notes []string
+			for _, e := range list.Items {
+				notes = append(notes, e.Note)
+			}
+			return notes
+		}, patient).Should(ContainElements("Pending", "Scheduled", "Cordon", "Draining", "Ready"))
+		late := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"},
+			// There is no kubelet that would end it.
+			Spec: corev1.PodSpec{NodeName: "worker-02", Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(0))},
+		}
 		create(ctx, late)
 		Consistently(exists(ctx, late), time.Second).Should(BeTrue(), "nobody looks as long as the node is cordoned")
 		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":false}}`)))).To(Succeed())
@@ -364,17 +246,6 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			HaveField("Annotations", HaveKeyWithValue(record, uid)), HaveField("Spec.Unschedulable", true),
 			HaveField("Spec.Taints", Not(ContainElement(HaveField("Value", uid)))),
 		))
-	})
-
-	It("M3: should not cordon for a client that says false, and put a cordon back that was taken away", func(ctx SpecContext) {
-		limit(ctx, "0", "100%")
-		Expect(c.Create(ctx, request("open", "worker-03", map[string]any{"cordon": false}))).To(Succeed())
-		Expect(c.Create(ctx, request("closed", "worker-04", nil))).To(Succeed())
-		Eventually(phase(ctx, "open"), patient).Should(Equal("Ready"))
-		Eventually(phase(ctx, "closed"), patient).Should(Equal("Ready"))
-		Expect(node(ctx, "worker-03").Spec.Unschedulable).To(BeFalse())
-		Expect(c.Patch(ctx, node(ctx, "worker-04"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":null}}`)))).To(Succeed())
-		Eventually(func() bool { return node(ctx, "worker-04").Spec.Unschedulable }, patient).Should(BeTrue())
 	})
 
 	It("M11: should use a slot within a second from when it is freed", func(ctx SpecContext) {
@@ -442,7 +313,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(func() []string { return get(ctx, "going").Finalizers }, patient).Should(BeEmpty())
 	})
 
-	It("M9: should delete what is ready for too long, to the second", func(ctx SpecContext) {
+	It("M7: should give back to the second what is ready for too long although others wait, or the requestor has failed", func(ctx SpecContext) {
 		limit(ctx, "0", "100%")
 		Eventually(func() error {
 			config := &v1alpha1.MaintenanceOperatorConfig{}
@@ -450,28 +321,6 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			config.Spec.MaxNodeMaintenanceTimeSeconds = new(int32(4))
 			return c.Update(ctx, config)
 		}).Should(Succeed())
-		kept := request("kept", "worker-02", nil)
-		kept.SetAnnotations(map[string]string{"maintenance.nvidia.com/garbage-collector.ignore": "true"})
-		events, err := c.Watch(ctx, &v1alpha1.NodeMaintenanceList{}, client.InNamespace("default"), client.MatchingFields{metav1.ObjectNameField: "old"})
-		Expect(err).NotTo(HaveOccurred())
-		defer events.Stop()
-		Expect(c.Create(ctx, request("old", "worker-01", nil))).To(Succeed())
-		Expect(c.Create(ctx, kept)).To(Succeed())
-		old := &v1alpha1.NodeMaintenance{}
-		for old.DeletionTimestamp == nil { // how long the node takes to be set back does not count
-			var event watch.Event
-			Eventually(events.ResultChan(), patient).Should(Receive(&event))
-			old = event.Object.(*v1alpha1.NodeMaintenance)
-		}
-		Expect(domain.PhaseOf(old)).To(Equal("Ready"))
-		since, err := time.Parse(time.RFC3339, old.Annotations["maintenance.nvidia.com/ready-time"])
-		Expect(err).NotTo(HaveOccurred())
-		Expect(old.DeletionTimestamp.Sub(since)).To(And(BeNumerically(">=", 4*time.Second), BeNumerically("<", 6*time.Second)))
-		Eventually(phase(ctx, "old"), patient).Should(Equal("gone"))
-		Expect(phase(ctx, "kept")()).To(Equal("Ready"))
-	})
-
-	It("M7: should give back to the second what is ready for too long although others wait, or the requestor has failed", func(ctx SpecContext) {
 		since := map[string]time.Time{}
 		for name, node := range map[string]string{"shared": "worker-01", "failed": "worker-02"} {
 			var spec map[string]any

@@ -7,7 +7,6 @@ package maintenance_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -33,26 +31,22 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
-	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
-// startReplica starts the controllers of maintenances beside the sidecar, as if two of it overlapped, and returns what they
-// ask the shoot for.
-func startReplica(ctx context.Context) *sidecar.Calls {
+// startReplica starts the controllers of maintenances beside the sidecar, as if two of it overlapped.
+func startReplica(ctx context.Context) {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	counted, requests := rest.CopyConfig(restConfig), &sidecar.Calls{}
-	counted.Wrap(requests.Wrap)
 
 	mgr, err := manager.New(restConfig, manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
 	Expect(err).NotTo(HaveOccurred())
-	target, err := cluster.New(counted, func(o *cluster.Options) { o.Scheme, o.Cache.ByObject = c.Scheme(), maintenance.ByObject() })
+	target, err := cluster.New(restConfig, func(o *cluster.Options) { o.Scheme, o.Cache.ByObject = c.Scheme(), maintenance.ByObject() })
 	Expect(err).NotTo(HaveOccurred())
 	nodes, err := shoot.NewNodes(ctx, target)
 	Expect(err).NotTo(HaveOccurred())
 	maintenances, err := maintenance.NewMaintenances(ctx, target)
 	Expect(err).NotTo(HaveOccurred())
-	pods, err := kubernetes.NewForConfig(counted)
+	pods, err := kubernetes.NewForConfig(restConfig)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
 	kept := preservation.Group{Holder: preservation.PreserveExpiry{}, Maintenance: preservation.MaintenanceOptions{Enabled: true}}
@@ -71,7 +65,6 @@ func startReplica(ctx context.Context) *sidecar.Calls {
 		running.Wait()
 	})
 	Eventually(maintenances.Known, patient).Should(BeTrue())
-	return requests
 }
 
 func describeReplicas() {
@@ -118,42 +111,4 @@ func describeReplicas() {
 		}
 		Expect(most).To(Equal(parallel))
 	}, SpecTimeout(10*time.Minute))
-
-	It("M4: should watch pods while the node waits or drains, and at no other time", func(ctx SpecContext) {
-		limit(ctx, "0", "100%")
-		waits, drains := pod("waits", "worker-02"), pod("drains", "worker-02")
-		create(ctx, waits, drains, pod("elsewhere", "worker-03"))
-		DeferCleanup(func(ctx SpecContext) {
-			for _, name := range []string{"waits", "drains", "elsewhere"} {
-				Expect(client.IgnoreNotFound(c.Delete(ctx, pod(name, ""), client.GracePeriodSeconds(0)))).To(Succeed())
-			}
-		})
-		requests := startReplica(ctx)
-		Expect(c.Create(ctx, request("plain", "worker-03", nil))).To(Succeed())
-		Eventually(phase(ctx, "plain"), patient).Should(Equal("Ready"))
-		Consistently(requests.Open, time.Second).Should(BeZero(), "it neither waits nor drains")
-		for _, call := range requests.Take() {
-			Expect(call).To(HaveSuffix("spec.nodeName=worker-03"))
-		}
-
-		Expect(c.Create(ctx, request("a", "worker-02", map[string]any{
-			"waitForPodCompletion": map[string]any{"podSelector": "app=waits"}, "drainSpec": map[string]any{"podSelector": "app=drains"},
-		}))).To(Succeed())
-		Eventually(phase(ctx, "a"), patient).Should(Equal("WaitForPodCompletion"))
-		Eventually(requests.Open, patient).Should(Equal(1))
-		Consistently(requests.Open, time.Second).Should(Equal(1))
-		Expect(c.Delete(ctx, waits)).To(Succeed())
-		Eventually(phase(ctx, "a"), patient).Should(Equal("Draining"))
-		Consistently(requests.Open, time.Second).Should(Equal(1), "nobody evicts a pod without a controller")
-		Expect(exists(ctx, drains)()).To(BeTrue())
-		Expect(c.Delete(ctx, drains)).To(Succeed())
-		Eventually(phase(ctx, "a"), patient).Should(Equal("Ready"))
-		Eventually(requests.Open, patient).Should(BeZero())
-		Consistently(requests.Open, time.Second).Should(BeZero())
-		calls := requests.Take()
-		Expect(calls).NotTo(BeEmpty())
-		for _, call := range calls {
-			Expect(strings.HasSuffix(call, "spec.nodeName=worker-02")).To(BeTrue(), call)
-		}
-	})
 }
