@@ -117,7 +117,7 @@ var _ = Describe("Command", func() {
 			default:
 			}
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
-			g.Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+			g.Expect(machine.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/phase", "Failed:Preserved"))
 			g.Expect(machine.Status.CurrentStatus.PreserveExpiryTime).NotTo(BeNil())
 		}).Should(Succeed())
 		current := &corev1.Node{}
@@ -127,7 +127,7 @@ var _ = Describe("Command", func() {
 		back()
 		Eventually(ctx, func(g Gomega) {
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
-			g.Expect(current.Annotations).To(HaveKeyWithValue(disabled, "true"))
+			g.Expect(current.Annotations).To(HaveKeyWithValue("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"))
 			g.Expect(current.Spec.Taints).To(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
 		}).Should(Succeed())
 	}, SpecTimeout(10*time.Minute))
