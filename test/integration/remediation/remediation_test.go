@@ -15,9 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,18 +48,18 @@ type pool struct {
 	names []string
 
 	mutex sync.Mutex
-	// stuck is what hosts do not do: "off", "on", or "boot" for one that only pretends to have been off.
+	// stuck is what hosts do not do: "off" or "on".
 	stuck string
 }
 
 var pools = 0
 
 // newPool creates a pool of so many machines, whose nodes are gone after the test.
-func newPool(ctx context.Context, namespace, powerCycle string, machines int) *pool {
+func newPool(ctx context.Context, namespace string, machines int) *pool {
 	GinkgoHelper()
 	pools++
 	name := fmt.Sprintf("pool-%d", pools)
-	set := sidecar.Pool(ctx, s, name, builder.DeploymentAnnotation(settings, powerCycle))
+	set := sidecar.Pool(ctx, s, name, builder.DeploymentAnnotation(settings, "{}"))
 	p := &pool{}
 	for i := range machines {
 		machine := fmt.Sprintf("%s-%d", name, i)
@@ -135,7 +133,7 @@ func (p *pool) power(ctx context.Context, namespace, name string) {
 		return
 	}
 	node := &corev1.Node{}
-	if s.Get(ctx, client.ObjectKey{Name: name}, node) == nil && p.stuck != "boot" {
+	if s.Get(ctx, client.ObjectKey{Name: name}, node) == nil {
 		node.Status.Conditions = slices.Clone(node.Status.Conditions)
 		for i := range node.Status.Conditions {
 			c := &node.Status.Conditions[i]
@@ -164,12 +162,9 @@ func phase(ctx context.Context, name string) func() string {
 	return func() string { return machine(ctx, name).Annotations[prefix+"power-cycle-phase"] }
 }
 
-func annotate(ctx context.Context, object client.Object, key string, value any) {
+func annotate(ctx context.Context, object client.Object, key, value string) {
 	GinkgoHelper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	if value == nil {
-		patch = fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, key)
-	}
 	Expect(s.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 }
 
@@ -239,40 +234,6 @@ func attach(ctx context.Context, node, claim string) func() {
 	return detach
 }
 
-// These are powerCycles that have little time for one of their steps.
-const (
-	shortOff   = `{"powerOffTimeout":"3s"}`
-	shortStart = `{"nodeStartupTimeout":"3s"}`
-)
-
-// history returns the annotations that an object has had since.
-func history(ctx context.Context, list client.ObjectList, namespace, name string) func() []map[string]string {
-	GinkgoHelper()
-	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: s.Scheme()})
-	Expect(err).NotTo(HaveOccurred())
-	changes, err := c.Watch(context.WithoutCancel(ctx), list, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(changes.Stop)
-	var (
-		mutex sync.Mutex
-		had   []map[string]string
-	)
-	go func() {
-		for change := range changes.ResultChan() {
-			if object, ok := change.Object.(client.Object); ok {
-				mutex.Lock()
-				had = append(had, object.GetAnnotations())
-				mutex.Unlock()
-			}
-		}
-	}()
-	return func() []map[string]string {
-		mutex.Lock()
-		defer mutex.Unlock()
-		return slices.Clone(had)
-	}
-}
-
 // ask asks for a power cycle, and again as long as the controller, which may just have been started, has not seen before that nobody
 // does.
 func ask(ctx context.Context, name string) {
@@ -302,46 +263,8 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("X1 X10 X12 X13: should power a host off and on, keep the machine meanwhile, and tell", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
-		m := p.names[0]
-		bootID := node(ctx, m).Status.NodeInfo.BootID
-		release := hold(ctx, m)
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(phase(ctx, m), patient).Should(Equal("MakingNodeSafe"))
-		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
-		Expect(annotations(ctx, builder.Namespace, m)()).To(And(HaveKey(reboot), HaveKey(owner)))
-		Eventually(func() map[string]string { return machine(ctx, m).Annotations }, patient).Should(HaveKeyWithValue(prefix+"cause", "remediation"))
-		Consistently(phase(ctx, m), time.Second).Should(Equal("MakingNodeSafe"), "a pod is left")
-		release()
-		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
-		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
-		Expect(node(ctx, m).Status.NodeInfo.BootID).NotTo(Equal(bootID))
-		Expect(annotations(ctx, builder.Namespace, m)()).To(Not(HaveKey(reboot)))
-		Eventually(func() []string { return machine(ctx, m).Finalizers }, patient).Should(BeEmpty())
-		Expect(machine(ctx, m).Annotations).NotTo(HaveKey(needs))
-		Eventually(func() []corev1.NodeCondition { return node(ctx, m).Status.Conditions }, patient).Should(ContainElement(
-			And(HaveField("Type", Equal(corev1.NodeConditionType("PowerCycle"))), HaveField("Reason", "Succeeded"), HaveField("Status", corev1.ConditionFalse))))
-
-		told := func() []string {
-			list := &eventsv1.EventList{}
-			Expect(s.List(ctx, list)).To(Succeed())
-			var reasons []string
-			for _, e := range list.Items {
-				if e.Regarding.Name == m {
-					reasons = append(reasons, e.Regarding.Kind+" "+e.Reason)
-				}
-			}
-			return reasons
-		}
-		for _, step := range []string{"PoweringOff", "MakingNodeSafe", "PoweringOn", "Succeeded"} {
-			Eventually(told, patient).Should(ContainElements("Machine PowerCycle"+step, "Node PowerCycle"+step))
-		}
-	})
-
 	It("X1: should not wait for the volume of a pod that stays, but for any other", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
+		p := newPool(ctx, builder.Namespace, 1)
 		m := p.names[0]
 		stays := newPod(m)
 		stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -358,51 +281,8 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
 	})
 
-	It("X2: should release the host when the request is withdrawn in between", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
-		m := p.names[0]
-		release := hold(ctx, m)
-		DeferCleanup(release)
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
-		annotate(ctx, machine(ctx, m), needs, nil)
-		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(Not(HaveKey(reboot)))
-		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"), "it was off")
-		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
-	})
-
-	It("X2: should release the host of a machine that is deleted within a second, and let that go", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
-		m := p.names[0]
-		DeferCleanup(hold(ctx, m))
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
-		Expect(s.Delete(ctx, machine(ctx, m))).To(Succeed())
-		Eventually(annotations(ctx, builder.Namespace, m), time.Second).Should(Not(HaveKey(reboot)))
-		Eventually(func() error {
-			return s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: m}, &machinev1alpha1.Machine{})
-		}, patient).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	})
-
-	It("X15: should end all that is ours when the settings are removed", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
-		m := p.names[0]
-		DeferCleanup(hold(ctx, m))
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
-		deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: m[:len(m)-2]}}
-		annotate(ctx, deployment, settings, nil)
-		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(Not(HaveKey(reboot)))
-		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
-		Eventually(func() []string { return machine(ctx, m).Finalizers }, patient).Should(BeEmpty())
-		Eventually(func() map[string]string { return machine(ctx, m).Annotations }, patient).ShouldNot(Or(HaveKey(prefix+"power-cycle-phase"), HaveKey(needs), HaveKey(prefix+"remediation")))
-	})
-
 	It("X3: should go on after a restart in each phase", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
+		p := newPool(ctx, builder.Namespace, 1)
 		m := p.names[0]
 		release := hold(ctx, m)
 		p.jam("off")
@@ -433,36 +313,8 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Consistently(annotations(ctx, builder.Namespace, m), time.Second).Should(Not(HaveKey(reboot)))
 	})
 
-	It("X5: should give up a host that is never off", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, shortOff, 1)
-		m := p.names[0]
-		p.jam("off")
-		hosts := &unstructured.UnstructuredList{}
-		hosts.SetGroupVersionKind(kind)
-		ofHost := history(ctx, hosts, builder.Namespace, m)
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
-		Eventually(ofHost).Should(ContainElement(HaveKey(reboot)))
-		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(Not(HaveKey(reboot)))
-		Expect(isTainted(ctx, m)()).To(BeFalse(), "X1")
-		Expect(machine(ctx, m).Annotations).NotTo(HaveKey(needs))
-	})
-
-	It("X13: should not take a node for back that comes with its old boot id", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, shortStart, 1)
-		m := p.names[0]
-		p.jam("boot")
-		ofMachine := history(ctx, &machinev1alpha1.MachineList{}, builder.Namespace, m)
-		start(ctx, "")
-		ask(ctx, m)
-		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
-		Eventually(ofMachine).Should(ContainElement(HaveKeyWithValue(prefix+"power-cycle-phase", "Starting")))
-		Expect(annotations(ctx, builder.Namespace, m)()).To(Not(HaveKey(reboot)))
-	})
-
 	It("X8: should power-cycle one machine at a time", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 2)
+		p := newPool(ctx, builder.Namespace, 2)
 		start(ctx, "")
 		for _, m := range p.names {
 			ask(ctx, m)
@@ -483,7 +335,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("X8: should power-cycle machines of several MachineDeployments as long as most nodes are ready", func(ctx SpecContext) {
-		first, second := newPool(ctx, builder.Namespace, "{}", 1).names[0], newPool(ctx, builder.Namespace, "{}", 2).names[0]
+		first, second := newPool(ctx, builder.Namespace, 1).names[0], newPool(ctx, builder.Namespace, 2).names[0]
 		release := hold(ctx, first)
 		start(ctx, "")
 		ask(ctx, first)
@@ -495,24 +347,8 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Eventually(phase(ctx, second), patient).Should(Equal("Succeeded"), "nobody but the first has told")
 	})
 
-	It("X11: should take the request of a node", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 1)
-		start(ctx, "")
-		Consistently(phase(ctx, p.names[0]), 2*time.Second).Should(BeEmpty(), "nobody asks")
-		Eventually(func() string { // a request is dropped as long as it has not been seen that nobody asks
-			m, n := machine(ctx, p.names[0]), node(ctx, p.names[0])
-			phase := m.Annotations[prefix+"power-cycle-phase"]
-			if phase == "" && !metav1.HasAnnotation(m.ObjectMeta, needs) && !metav1.HasAnnotation(n.ObjectMeta, prefix+"power-cycle") {
-				annotate(ctx, n, prefix+"power-cycle", "now")
-			}
-			return phase
-		}, patient, time.Second).ShouldNot(BeEmpty())
-		Eventually(phase(ctx, p.names[0]), patient).Should(Equal("Succeeded"))
-		Expect(node(ctx, p.names[0]).Annotations).NotTo(HaveKey(prefix + "power-cycle"))
-	})
-
 	It("X2 X14: should sweep orphans after a restart, and leave the hosts of others alone", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 4)
+		p := newPool(ctx, builder.Namespace, 4)
 		m, other := p.names[0], p.names[1]
 		DeferCleanup(hold(ctx, m))
 		foreign := `{"seed":"another","namespace":"shoot--test--two","machine":"` + other + `","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`
@@ -537,7 +373,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 
 	It("P9: should find hosts when their kubeconfig comes, and others when it is replaced", func(ctx SpecContext) {
 		kubeconfig := newKubeconfig()
-		first, second := newPool(ctx, hosts, "{}", 1).names[0], newPool(ctx, "elsewhere", "{}", 1).names[0]
+		first, second := newPool(ctx, hosts, 1).names[0], newPool(ctx, "elsewhere", 1).names[0]
 		start(ctx, kubeconfig)
 		ask(ctx, first)
 		Eventually(phase(ctx, first), patient).Should(Equal("Waiting"))
