@@ -7,7 +7,6 @@ package sidecar
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -50,15 +49,8 @@ func (c *Calls) Open() int {
 	return c.watches
 }
 
-// Take returns the requests since the last call that are about pods and budgets.
+// Take returns all requests since the last call.
 func (c *Calls) Take() []string {
-	return slices.DeleteFunc(c.TakeAll(), func(call string) bool {
-		return !strings.Contains(call, "/pods") && !strings.Contains(call, "/poddisruptionbudgets")
-	})
-}
-
-// TakeAll returns all requests since the last call.
-func (c *Calls) TakeAll() []string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	made := c.made
