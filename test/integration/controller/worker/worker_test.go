@@ -27,10 +27,9 @@ import (
 )
 
 const (
-	maxKey   = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
-	timeKey  = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
-	forceKey = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
-	sizeKey  = "machine-preservation.extensions.gardener.cloud/maximum"
+	maxKey  = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
+	timeKey = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+	sizeKey = "machine-preservation.extensions.gardener.cloud/maximum"
 )
 
 var _ = Describe("Shares of MachineDeployments", func() {
@@ -99,6 +98,11 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 		Expect(get("md-z1").Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 
+		By("Having the provider create one again")
+		Expect(env.Client.Delete(ctx, get("md-z2"))).To(Succeed())
+		created := writeAsProvider(ctx, namespace, "md-z2", "class-z2", func(*machinev1alpha1.MachineDeployment) {})
+		Expect(created.Annotations).To(Equal(share("1", "24h0m0s")), "there was no time for the controller")
+
 		By("Changing it")
 		enable(settings(1, "90m"))
 		eventuallyShares(share("1", "1h30m0s"), share("0", "1h30m0s"))
@@ -113,28 +117,6 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		By("Disabling the extension")
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		eventuallyShares(none, none)
-	})
-
-	It("should keep the shares what they are while the provider writes, and roll no machines by that", func() {
-		enable(settings(3, "24h"))
-		// The webhook works with caches. Until they have seen the Extension, the controller would follow up.
-		Eventually(func() map[string]string {
-			deployPool(ctx, namespace)
-			return get("md-z2").Annotations
-		}).WithTimeout(time.Minute).Should(Equal(share("1", "24h0m0s")))
-		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
-		before := get("md-z1")
-
-		for range 10 {
-			// What is read right after the write is what the webhook has made of it: there was no time for the controller.
-			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
-				deployment.Annotations = nil
-			})
-			Expect(written.Annotations).To(Equal(share("2", "24h0m0s")))
-			Expect(written.Spec).To(Equal(before.Spec))
-			Expect(written.Spec.AutoPreserveFailedMachineMax).To(BeZero())
-		}
-		Expect(get("md-z1").ResourceVersion).To(Equal(before.ResourceVersion), "in the end, nobody has changed anything")
 	})
 
 	It("should leave machine-controller-manager its number until what it has auto-preserved is taken over, whatever the provider writes", func() {
@@ -160,29 +142,6 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		Expect(env.Client.Patch(ctx, machine, patch)).To(Succeed())
 		Eventually(numberOf("md-z1")).WithTimeout(time.Minute).Should(BeZero())
 		Expect(get("md-z1").Annotations).To(Equal(share("2", "24h0m0s")))
-	})
-
-	It("should let pods with volumes be deleted by force only where that is set, whatever the provider writes", func() {
-		forced := map[string]string{maxKey: "0", timeKey: "72h0m0s", forceKey: "true"}
-		deployPool(ctx, namespace)
-		enable(map[string]any{"machineControllerManager": map[string]any{"forceDeletePodsWithVolumes": true}})
-		eventuallyShares(forced, forced)
-		for range 10 {
-			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
-				deployment.Annotations = nil
-			})
-			Expect(written.Annotations).To(Equal(forced))
-		}
-
-		By("Taking it back")
-		enable(map[string]any{})
-		eventuallyShares(share("0", "72h0m0s"), share("0", "72h0m0s"))
-
-		By("Disabling the extension")
-		enable(map[string]any{"machineControllerManager": map[string]any{"forceDeletePodsWithVolumes": true}})
-		eventuallyShares(forced, forced)
-		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
-		eventuallyShares(none, none)
 	})
 
 	It("P2: should tell a MachineDeployment what the cluster-autoscaler is told, as soon as Gardener has written it, whatever the provider writes", func() {
@@ -219,16 +178,6 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
 	})
 
-	It("should give a MachineDeployment its share when it is created", func() {
-		enable(settings(3, "24h"))
-		deployPool(ctx, namespace)
-		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
-		Expect(env.Client.Delete(ctx, get("md-z2"))).To(Succeed())
-
-		created := writeAsProvider(ctx, namespace, "md-z2", "class-z2", func(*machinev1alpha1.MachineDeployment) {})
-		Expect(created.Annotations).To(Equal(share("1", "24h0m0s")))
-	})
-
 	It("should change nothing when the configuration is not valid, and say so", func() {
 		deployPool(ctx, namespace)
 		enable(settings(3, "24h"))
@@ -261,28 +210,6 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		By("Correcting it")
 		enable(settings(5, "24h"))
 		eventuallyShares(share("3", "24h0m0s"), share("2", "24h0m0s"))
-	})
-
-	It("should say what is missing for a MachineDeployment that is in no zone of its pool", func() {
-		enable(settings(3, "24h"))
-		deployClass(ctx, namespace, "class-z3", "2")
-		writeAsProvider(ctx, namespace, "md-z3", "class-z3", func(*machinev1alpha1.MachineDeployment) {})
-		Eventually(func(g Gomega) {
-			events := &eventsv1.EventList{}
-			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
-			g.Expect(events.Items).To(ContainElement(MatchFields(IgnoreExtras, Fields{
-				"Reason":    Equal("ShareNotPlaced"),
-				"Note":      Equal(`MachineDeployment "md-z3" gets no share: nodeTemplate.zone "2" of its MachineClass "class-z3" is none of the zones ["0" "1"] of worker pool "worker-a"`),
-				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Worker"), "Name": Equal("bar")}),
-			})))
-		}).WithTimeout(time.Minute).Should(Succeed())
-		Expect(get("md-z3").Annotations).To(BeEmpty())
-	})
-
-	It("should never write to a shoot without the extension", func() {
-		deployPool(ctx, namespace)
-		before := get("md-z1")
-		Consistently(func() string { return get("md-z1").ResourceVersion }).WithTimeout(2 * time.Second).Should(Equal(before.ResourceVersion))
 	})
 })
 
