@@ -28,7 +28,7 @@ var _ = Describe("Drain", func() {
 		timeouts := facts.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 20 * time.Second} // a busy machine must have the time to see a drain that is blocked
 		api := sidecar.Start(ctx, generation)
 		set := sidecar.Pool(ctx, api, "pool", builder.Share("1"))
-		node := sidecar.NewNode("node")
+		node := sidecar.NewNode("node", builder.Condition("KernelDeadlock", corev1.ConditionTrue, "", ""))
 		status := node.Status
 		Expect(api.Create(ctx, node)).To(Succeed())
 		node.Status = status
@@ -51,7 +51,9 @@ var _ = Describe("Drain", func() {
 		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1, ExpectedPods: 1}
 		Expect(api.Status().Update(ctx, budget)).To(Succeed())
 
-		machine := sidecar.NewMachine("m", node.Name, set)
+		machine := sidecar.NewMachine("m", node.Name, set, func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{NodeConditions: new("KernelDeadlock")}
+		})
 		Expect(api.Create(ctx, machine)).To(Succeed())
 		builder.Phase(machinev1alpha1.MachineUnknown, time.Now().Add(20*time.Second-timeouts.Health))(machine)
 		Expect(api.Status().Update(ctx, machine)).To(Succeed())
@@ -60,17 +62,17 @@ var _ = Describe("Drain", func() {
 		Eventually(ctx, func(g Gomega) {
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
 			g.Expect(machine.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/phase", "Failed:Preserved"))
-		}).Should(Succeed())
+		}).WithTimeout(3 * time.Minute).Should(Succeed())
 		shown := func(g Gomega) *corev1.NodeCondition {
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
 			return preservation.PreservedCondition(node)
 		}
-		Eventually(ctx, shown).Should(And(HaveField("Reason", "DrainBlocked"), HaveField("Message", ContainSubstring("The disruption budget guard needs 1 healthy pods and has 1 currently"))))
+		Eventually(ctx, shown).WithTimeout(3 * time.Minute).Should(And(HaveField("Reason", "DrainBlocked"), HaveField("Message", ContainSubstring("The disruption budget guard needs 1 healthy pods and has 1 currently"))))
 		Expect(api.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
 		Expect(pod.DeletionTimestamp).To(BeNil())
 
 		since, _ := preservation.TaintedSince(node)
-		Eventually(ctx, shown).Should(And(HaveField("Reason", "Drained"), HaveField("Message", HavePrefix("Preserved node drained successfully. Machine preserved until "))))
+		Eventually(ctx, shown).WithTimeout(3 * time.Minute).Should(And(HaveField("Reason", "Drained"), HaveField("Message", HavePrefix("Preserved node drained successfully. Machine preserved until "))))
 		Expect(time.Now()).To(BeTemporally(">=", since.Add(timeouts.Drain)))
 		pods := &corev1.PodList{}
 		Expect(api.List(ctx, pods)).To(Succeed())
