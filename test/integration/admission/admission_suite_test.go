@@ -6,8 +6,6 @@ package admission_test
 
 import (
 	"context"
-	"net"
-	"net/http"
 	"os"
 	"testing"
 
@@ -19,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation-admission/app"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
@@ -39,8 +35,7 @@ const namespace = "extension-machine-preservation"
 var runtimeCluster, garden *cluster
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
-
+	environment.SetLogger()
 	runtimeEnv := &envtest.Environment{ControlPlaneStartTimeout: environment.StartTimeout}
 	_, err := runtimeEnv.Start()
 	Expect(err).NotTo(HaveOccurred())
@@ -67,54 +62,24 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}).WithTimeout(environment.StartTimeout).Should(Succeed())
 })
 
-// startAdmission runs the admission component until the returned function is called, and waits until the API server can
-// call it.
-func startAdmission() func() {
+// startAdmission runs the admission component, and waits until the API server can call it.
+func startAdmission(ctx context.Context) *environment.Running {
 	GinkgoHelper()
-	webhookAddress, healthAddress := environment.FreeAddress(), environment.FreeAddress()
-	host, port, err := net.SplitHostPort(webhookAddress)
-	Expect(err).NotTo(HaveOccurred())
-
-	command := app.NewCommand()
-	command.SetArgs([]string{
-		"--kubeconfig=" + garden.kubeconfig,
-		"--runtime-kubeconfig=" + runtimeCluster.kubeconfig,
-		"--leader-election-namespace=" + namespace,
-		"--webhook-config-namespace=" + namespace,
-		"--webhook-config-owner-namespace=garden",
-		"--webhook-config-mode=url",
-		"--webhook-config-url=" + webhookAddress,
-		"--webhook-config-server-host=" + host,
-		"--webhook-config-server-port=" + port,
-		"--webhook-config-cert-dir=" + GinkgoT().TempDir(),
-		"--metrics-bind-address=0",
-		"--health-bind-address=" + healthAddress,
-		"--log-format=text",
-	})
-
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan error)
-	go func() {
-		defer close(stopped)
-		stopped <- command.ExecuteContext(ctx)
-	}()
-
-	Eventually(func(g Gomega) {
-		g.Expect(stopped).NotTo(Receive(), "the admission component has stopped")
-		response, err := http.Get("http://" + healthAddress + "/readyz")
-		g.Expect(err).NotTo(HaveOccurred())
-		defer response.Body.Close()
-		g.Expect(response).To(HaveHTTPStatus(http.StatusOK))
-
+	return environment.RunCommand(context.WithoutCancel(ctx), app.NewCommand(), func(healthAddress string) []string {
+		return append(environment.WebhookFlags(),
+			"--kubeconfig="+garden.kubeconfig,
+			"--runtime-kubeconfig="+runtimeCluster.kubeconfig,
+			"--leader-election-namespace="+namespace,
+			"--webhook-config-namespace="+namespace,
+			"--webhook-config-owner-namespace=garden",
+			"--metrics-bind-address=0",
+			"--health-bind-address="+healthAddress,
+			"--log-format=text",
+		)
+	}, func(g Gomega) {
 		config := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 		g.Expect(garden.client.Get(ctx, client.ObjectKey{Name: "gardener-extension-machine-preservation-admission"}, config)).To(Succeed())
 		g.Expect(config.Webhooks).To(HaveLen(1))
 		g.Expect(config.Webhooks[0].ClientConfig.CABundle).NotTo(BeEmpty())
-	}).WithTimeout(environment.StartTimeout).Should(Succeed())
-
-	return func() {
-		GinkgoHelper()
-		cancel()
-		Eventually(stopped).WithTimeout(environment.StopTimeout).Should(Receive(BeNil()))
-	}
+	})
 }

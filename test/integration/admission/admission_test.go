@@ -7,7 +7,6 @@ package admission_test
 import (
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -150,13 +149,12 @@ var (
 )
 
 var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
-	var stopAdmission func()
+	var admission *environment.Running
 
-	BeforeAll(func() {
+	BeforeAll(func(ctx SpecContext) {
 		expectApplied(newShoot("older", bad, finalizer), "created")
 
-		stopAdmission = sync.OnceFunc(startAdmission())
-		DeferCleanup(stopAdmission)
+		admission = startAdmission(ctx)
 		// gardener-apiserver calls the webhook once it has seen the registration.
 		Eventually(func() string {
 			return garden.apply(newShoot("foo", bad), "--dry-run=server").stderr
@@ -326,7 +324,7 @@ workers:
 
 	It("should be waited for by nobody but who changes what is validated", func() {
 		expectApplied(newShoot("waits"), "created")
-		stopAdmission()
+		admission.Stop()
 		for _, shoot := range []*gardencorev1beta1.Shoot{
 			newShoot("new"),
 			newShoot("waits", maximum(7)),

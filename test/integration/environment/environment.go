@@ -9,10 +9,9 @@ package environment
 import (
 	"context"
 	"encoding/json"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/Masterminds/semver/v3"
@@ -52,20 +51,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-)
-
-const (
-	// StartTimeout is how long it takes at most until a component works.
-	StartTimeout = 5 * time.Minute
-	// StopTimeout is how long it takes at most until a component has stopped.
-	StopTimeout = 5 * time.Minute
 )
 
 // Environment is a running seed.
@@ -78,12 +68,10 @@ type Environment struct {
 	kubeconfig string
 }
 
-// StartAll sets logging up, starts an Environment with the extension, which gets the flags, and ends both with the suite.
+// StartAll starts an Environment with the extension, which gets the flags, and ends both with the suite.
 func StartAll(flags ...string) *Environment {
 	GinkgoHelper()
-	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
-	ctx, cancel := context.WithCancel(context.Background())
-	DeferCleanup(cancel)
+	ctx := context.Background()
 	e := Start(ctx)
 	e.StartTokenRequestor(ctx)
 	e.StartExtension(ctx, flags...)
@@ -97,14 +85,7 @@ func (e *Environment) StartTokenRequestor(ctx context.Context) {
 	mgr, err := manager.New(e.Config, manager.Options{Scheme: e.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	Expect(err).NotTo(HaveOccurred())
 	Expect((&tokenrequestor.Reconciler{ConcurrentSyncs: 1, Class: new(resourcesv1alpha1.ResourceManagerClassShoot)}).AddToManager(mgr, mgr, mgr)).To(Succeed())
-
-	ctx, cancel := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- mgr.Start(ctx) }()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
-	})
+	Run(ctx, mgr.Start)
 }
 
 // StartResourceManager runs the controller of gardener-resource-manager that brings ManagedResources into shoots, until the end
@@ -126,20 +107,13 @@ func (e *Environment) StartResourceManager(ctx context.Context, clock clock.Cloc
 		Clock:       clock,
 		ClassFilter: resourcemanagerpredicate.NewClassFilter(resourcemanagerconfigv1alpha1.DefaultResourceClass),
 	}).AddToManager(mgr, mgr, shoot)).To(Succeed())
-
-	ctx, cancel := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- mgr.Start(ctx) }()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
-	})
+	Run(ctx, mgr.Start)
 }
 
-// Start starts the API server and deploys the resource definitions. It stops at the end of the suite.
+// Start sets logging up, starts the API server and deploys the resource definitions. It stops at the end of the suite.
 func Start(ctx context.Context) *Environment {
 	GinkgoHelper()
-
+	SetLogger()
 	testEnv := &envtest.Environment{ControlPlaneStartTimeout: StartTimeout}
 	config, err := testEnv.Start()
 	Expect(err).NotTo(HaveOccurred())
@@ -173,53 +147,25 @@ func (e *Environment) StartExtension(ctx context.Context, flags ...string) {
 
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation"}}
 	Expect(e.Client.Create(ctx, namespace)).To(Succeed())
-	webhookAddress, healthAddress := FreeAddress(), FreeAddress()
-	host, port, err := net.SplitHostPort(webhookAddress)
-	Expect(err).NotTo(HaveOccurred())
-
-	command := app.NewCommand()
-	command.SetArgs(append([]string{
-		"--kubeconfig=" + e.kubeconfig,
-		"--leader-election-namespace=" + namespace.Name,
-		"--heartbeat-namespace=" + namespace.Name,
-		"--webhook-config-namespace=" + namespace.Name,
-		"--webhook-config-mode=url",
-		"--webhook-config-url=" + webhookAddress,
-		"--webhook-config-server-host=" + host,
-		"--webhook-config-server-port=" + port,
-		"--webhook-config-cert-dir=" + GinkgoT().TempDir(),
-		"--metrics-bind-address=0",
-		"--health-bind-address=" + healthAddress,
-		"--ignore-operation-annotation",
-		"--log-format=text",
-	}, flags...))
-
-	ctx, cancel := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- command.ExecuteContext(ctx) }()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
-	})
-
-	Eventually(func(g Gomega) {
-		select {
-		case err := <-stopped:
-			StopTrying("the extension has stopped").Wrap(err).Now()
-		default:
-		}
-		response, err := http.Get("http://" + healthAddress + "/readyz")
-		g.Expect(err).NotTo(HaveOccurred())
-		defer response.Body.Close()
-		g.Expect(response).To(HaveHTTPStatus(http.StatusOK))
-
+	RunCommand(ctx, app.NewCommand(), func(healthAddress string) []string {
+		return slices.Concat([]string{
+			"--kubeconfig=" + e.kubeconfig,
+			"--leader-election-namespace=" + namespace.Name,
+			"--heartbeat-namespace=" + namespace.Name,
+			"--webhook-config-namespace=" + namespace.Name,
+			"--metrics-bind-address=0",
+			"--health-bind-address=" + healthAddress,
+			"--ignore-operation-annotation",
+			"--log-format=text",
+		}, WebhookFlags(), flags)
+	}, func(g Gomega) {
 		config := &admissionregistrationv1.MutatingWebhookConfiguration{}
 		g.Expect(e.Client.Get(ctx, client.ObjectKey{Name: "gardener-extension-machine-preservation"}, config)).To(Succeed())
 		g.Expect(config.Webhooks).NotTo(BeEmpty())
 		for _, webhook := range config.Webhooks {
 			g.Expect(webhook.ClientConfig.CABundle).NotTo(BeEmpty())
 		}
-	}).WithTimeout(StartTimeout).Should(Succeed())
+	})
 }
 
 // CreateShootNamespace creates the namespace of a shoot's control plane, as gardenlet does if the extension is enabled.
@@ -328,13 +274,4 @@ func newScheme() *runtime.Scheme {
 	}
 	metav1.AddToGroupVersion(scheme, machinev1alpha1.SchemeGroupVersion)
 	return scheme
-}
-
-// FreeAddress returns an address of this machine that nobody listens on.
-func FreeAddress() string {
-	GinkgoHelper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	defer listener.Close()
-	return listener.Addr().String()
 }

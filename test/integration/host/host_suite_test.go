@@ -21,8 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
@@ -50,7 +48,7 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
+	environment.SetLogger()
 	module, err := binaries.Source(ctx, binaries.MetalOperator07, "github.com/ironcore-dev/metal-operator")
 	Expect(err).NotTo(HaveOccurred())
 	crds := filepath.Join(module.Dir, "config", "crd", "bases")
@@ -100,16 +98,6 @@ func start(ctx context.Context, config *rest.Config, kind drivers.Kind) host.Acc
 		o.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}, ByObject: kind.ByObject}
 	})
 	Expect(err).NotTo(HaveOccurred())
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan struct{})
-	go func() {
-		defer GinkgoRecover()
-		defer close(stopped)
-		Expect(hosts.Start(ctx)).To(Succeed())
-	}()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(environment.StopTimeout).Should(BeClosed())
-	})
+	environment.Run(context.WithoutCancel(ctx), hosts.Start)
 	return host.Access{Namespace: builder.Namespace, HostNamespace: namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()}
 }

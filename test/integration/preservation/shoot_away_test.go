@@ -27,15 +27,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
-// reserve returns an address at which nothing listens.
-func reserve() string {
-	GinkgoHelper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // gate returns an address at which connections end at once, until the function that is returned is called. From then on, they are forwarded
 // until the end of the test. Nobody else gets the address meanwhile.
 func gate(to string) (from string, open func()) {
@@ -94,28 +85,11 @@ var _ = Describe("Command", func() {
 		command := app.NewCommand()
 		command.SetArgs([]string{
 			"--namespace=" + builder.Namespace, "--control-kubeconfig=" + api.Kubeconfig, "--target-kubeconfig=" + target,
-			"--holder=" + generation.Flag, "--metrics-bind-address=0", "--health-probe-bind-address=" + reserve(),
+			"--holder=" + generation.Flag, "--metrics-bind-address=0", "--health-probe-bind-address=" + environment.FreeAddress(),
 		})
-		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		var (
-			ended  = make(chan struct{})
-			endErr error
-		)
-		go func() {
-			defer close(ended)
-			endErr = command.ExecuteContext(running)
-		}()
-		DeferCleanup(func() {
-			cancel()
-			Eventually(ended).WithTimeout(environment.StopTimeout).Should(BeClosed())
-		})
+		environment.Run(context.WithoutCancel(ctx), command.ExecuteContext)
 
 		Eventually(ctx, func(g Gomega) {
-			select {
-			case <-ended:
-				StopTrying("the command has ended").Wrap(endErr).Now()
-			default:
-			}
 			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
 			g.Expect(machine.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/phase", "Failed:Preserved"))
 			g.Expect(machine.Status.CurrentStatus.PreserveExpiryTime).NotTo(BeNil())

@@ -6,7 +6,6 @@ package admission_test
 
 import (
 	"context"
-	"net"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -43,9 +42,7 @@ var _ = Describe("The charts of the admission component", Ordered, func() {
 	)
 
 	BeforeAll(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(context.Background())
-		DeferCleanup(cancel)
+		ctx = context.Background()
 		env = environment.Start(ctx)
 		createShootDefinition(ctx, env)
 
@@ -117,20 +114,13 @@ func start(ctx context.Context, release *rollout.Release, forGarden, forRuntime 
 		"--webhook-config-url="+release.Deployment.Name+"."+garden,
 		"--webhook-config-owner-namespace="+owner,
 	))
-	address := environment.FreeAddress()
-	host, port, err := net.SplitHostPort(address)
-	Expect(err).NotTo(HaveOccurred())
-	rollout.Run(ctx, app.NewCommand(), func(healthAddress string) []string {
-		return release.Arguments(
+	environment.RunCommand(ctx, app.NewCommand(), func(healthAddress string) []string {
+		return release.Arguments(append(environment.WebhookFlags(),
 			"--kubeconfig="+forGarden.Kubeconfig,
 			"--runtime-kubeconfig="+forRuntime.Kubeconfig,
-			"--webhook-config-url="+address,
-			"--webhook-config-server-host="+host,
-			"--webhook-config-server-port="+port,
-			"--webhook-config-cert-dir="+GinkgoT().TempDir(),
 			"--metrics-bind-address=0",
 			"--health-bind-address="+healthAddress,
-		)
+		)...)
 	})
 }
 

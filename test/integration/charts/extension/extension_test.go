@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,9 +64,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 	)
 
 	BeforeAll(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(context.Background())
-		DeferCleanup(cancel)
+		ctx = context.Background()
 		env = environment.Start(ctx)
 
 		rollout.CreateNamespace(ctx, env.Client, "garden")
@@ -262,21 +259,13 @@ func start(ctx context.Context, env *environment.Environment, release *rollout.R
 
 	release.SetEnvironment()
 	GinkgoT().Setenv("GARDENER_SHOOT_CLIENT", "external") // there is no network of a seed
-	address := environment.FreeAddress()
-	host, port, err := net.SplitHostPort(address)
-	Expect(err).NotTo(HaveOccurred())
-	rollout.Run(ctx, app.NewCommand(), func(healthAddress string) []string {
-		return release.Arguments(
+	environment.RunCommand(ctx, app.NewCommand(), func(healthAddress string) []string {
+		return release.Arguments(append(environment.WebhookFlags(),
 			"--config="+configFile,
 			"--kubeconfig="+account.Kubeconfig,
-			"--webhook-config-mode=url",
-			"--webhook-config-url="+address,
-			"--webhook-config-server-host="+host,
-			"--webhook-config-server-port="+port,
-			"--webhook-config-cert-dir="+GinkgoT().TempDir(),
 			"--metrics-bind-address=0",
 			"--health-bind-address="+healthAddress,
-		)
+		)...)
 	})
 }
 

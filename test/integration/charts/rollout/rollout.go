@@ -8,13 +8,11 @@ package rollout
 
 import (
 	"context"
-	"net/http"
 	"path/filepath"
 	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -25,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
-	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 // Release is a chart on an API server.
@@ -118,32 +115,4 @@ func (r *Release) SetEnvironment() {
 		Expect(variable.ValueFrom.FieldRef.FieldPath).To(Equal("metadata.namespace"))
 		GinkgoT().Setenv(variable.Name, r.Deployment.Namespace)
 	}
-}
-
-// Run runs a command in this process until the end of the suite, and waits until it is ready. Its arguments depend on
-// where it is asked for its health.
-func Run(ctx context.Context, command *cobra.Command, arguments func(healthAddress string) []string) {
-	GinkgoHelper()
-	healthAddress := environment.FreeAddress()
-	command.SetArgs(arguments(healthAddress))
-
-	ctx, cancel := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- command.ExecuteContext(ctx) }()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(environment.StopTimeout).Should(Receive(BeNil()))
-	})
-
-	Eventually(func(g Gomega) {
-		select {
-		case err := <-stopped:
-			StopTrying("the process has stopped").Wrap(err).Now()
-		default:
-		}
-		response, err := http.Get("http://" + healthAddress + "/readyz")
-		g.Expect(err).NotTo(HaveOccurred())
-		defer response.Body.Close()
-		g.Expect(response).To(HaveHTTPStatus(http.StatusOK))
-	}).WithTimeout(environment.StartTimeout).Should(Succeed())
 }

@@ -18,8 +18,6 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -35,9 +33,7 @@ func TestMachineControllerManager(t *testing.T) {
 var env *environment.Environment
 
 var _ = BeforeSuite(func() {
-	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
-	ctx, cancel := context.WithCancel(context.Background())
-	DeferCleanup(cancel)
+	ctx := context.Background()
 	env = environment.Start(ctx)
 	env.StartTokenRequestor(ctx)
 	startProvider(ctx)
@@ -75,12 +71,6 @@ func startProvider(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(env.Client.Create(ctx, configs.MutatingWebhookConfig)).To(Succeed())
 
-	ctx, cancel := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- mgr.Start(ctx) }()
-	DeferCleanup(func() {
-		cancel()
-		Eventually(stopped).WithTimeout(environment.StopTimeout).Should(Receive(BeNil()))
-	})
+	environment.Run(ctx, mgr.Start)
 	Eventually(func() error { return mgr.GetWebhookServer().StartedChecker()(nil) }).WithTimeout(environment.StartTimeout).Should(Succeed())
 }
