@@ -7,7 +7,6 @@ package drainstrategy_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -16,49 +15,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
-// startDrainStrategies starts a manager with the controller of drain strategies alone.
+// startDrainStrategies starts a manager with the controller of drain strategies alone, and returns what it asks the shoot for.
 func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies drain.Strategies) *sidecar.Calls {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	counted, requests := rest.CopyConfig(s.Config), &sidecar.Calls{}
 	counted.Wrap(requests.Wrap)
-
-	mgr, err := manager.New(s.Config, manager.Options{Scheme: s.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
-	Expect(err).NotTo(HaveOccurred())
-	target, err := cluster.New(counted, func(o *cluster.Options) { o.Scheme = s.Scheme() })
-	Expect(err).NotTo(HaveOccurred())
-	nodes, err := shoot.NewNodes(ctx, target)
-	Expect(err).NotTo(HaveOccurred())
-	pods, err := kubernetes.NewForConfig(counted)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect((&updatedrain.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods)).To(Succeed())
-
-	var running sync.WaitGroup
-	for _, start := range []func(context.Context) error{target.Start, mgr.Start} {
-		running.Go(func() {
-			defer GinkgoRecover()
-			Expect(start(ctx)).To(Succeed())
-		})
-	}
-	DeferCleanup(func() {
-		cancel()
-		running.Wait()
+	sidecar.Run(ctx, s, sidecar.Options{Shoot: counted}, func(_ context.Context, m *sidecar.Manager) {
+		Expect((&updatedrain.Reconciler{Strategies: strategies}).AddToManager(m, m.Nodes, m.Pods)).To(Succeed())
 	})
 	return requests
 }

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +46,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
@@ -109,7 +109,6 @@ func grant(ctx context.Context, s *sidecar.Server, values preservationcontroller
 // may be changed by the function.
 func start(ctx context.Context, s *sidecar.Server, keep time.Duration, toShoot ...transport.WrapperFunc) func() {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	seed := as(s, builder.Namespace, mcm)
 	mgr, err := manager.New(seed, manager.Options{
 		Scheme:     s.Scheme(),
@@ -125,17 +124,7 @@ func start(ctx context.Context, s *sidecar.Server, keep time.Duration, toShoot .
 	clients, err := evidence.NewClients(seed, shoot, false)
 	Expect(err).NotTo(HaveOccurred())
 	Expect((&evidence.Reconciler{Retention: keep, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}, Leading: &pace.Leading{}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
-	var running sync.WaitGroup
-	running.Go(func() {
-		defer GinkgoRecover()
-		Expect(mgr.Start(ctx)).To(Succeed())
-	})
-	stop := func() {
-		cancel()
-		running.Wait()
-	}
-	DeferCleanup(stop)
-	return stop
+	return environment.Run(context.WithoutCancel(ctx), mgr.Start).Stop
 }
 
 var _ = Describe("Evidence", func() {

@@ -59,7 +59,7 @@ func request(name, node string, spec map[string]any) *unstructured.Unstructured 
 
 func get(ctx context.Context, name string) *v1alpha1.NodeMaintenance {
 	nm := &v1alpha1.NodeMaintenance{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, nm); err != nil {
+	if err := s.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, nm); err != nil {
 		ExpectWithOffset(1, client.IgnoreNotFound(err)).To(Succeed())
 		return nil
 	}
@@ -77,21 +77,21 @@ func phase(ctx context.Context, name string) func() string {
 
 func node(ctx context.Context, name string) *corev1.Node {
 	n := &corev1.Node{}
-	ExpectWithOffset(1, c.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
+	ExpectWithOffset(1, s.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
 	return n
 }
 
 func remove(ctx context.Context, name string) {
 	GinkgoHelper()
 	if nm := get(ctx, name); nm != nil {
-		Expect(client.IgnoreNotFound(c.Delete(ctx, nm))).To(Succeed())
+		Expect(client.IgnoreNotFound(s.Delete(ctx, nm))).To(Succeed())
 		Eventually(phase(ctx, name), patient).Should(Equal("gone"))
 	}
 }
 
 func exists(ctx context.Context, p *corev1.Pod) func() bool {
 	return func() bool {
-		err := c.Get(ctx, client.ObjectKeyFromObject(p), p.DeepCopy())
+		err := s.Get(ctx, client.ObjectKeyFromObject(p), p.DeepCopy())
 		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		return err == nil
 	}
@@ -102,23 +102,23 @@ func limit(ctx context.Context, parallel, unavailable string) {
 	GinkgoHelper()
 	Eventually(func() error {
 		config := &v1alpha1.MaintenanceOperatorConfig{}
-		if err := c.Get(ctx, maintenance.ConfigKey, config); err != nil {
+		if err := s.Get(ctx, maintenance.ConfigKey, config); err != nil {
 			return err
 		}
 		config.Spec.MaxParallelOperations, config.Spec.MaxUnavailable = new(intstr.Parse(parallel)), new(intstr.Parse(unavailable))
-		return c.Update(ctx, config)
+		return s.Update(ctx, config)
 	}).Should(Succeed())
 }
 
 var _ = Describe("Node maintenance", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
 		create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})
-		Expect(client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}))).To(Succeed())
+		Expect(client.IgnoreAlreadyExists(s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}))).To(Succeed())
 	})
 
 	AfterEach(func(ctx SpecContext) {
 		list := &v1alpha1.NodeMaintenanceList{}
-		if err := c.List(ctx, list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		if err := s.List(ctx, list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 			return
 		}
 		for i := range list.Items {
@@ -133,40 +133,40 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		machine := &machinev1alpha1.Machine{}
 		key := client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-01"}
 		Eventually(func(g Gomega) {
-			g.Expect(c.Get(ctx, key, machine)).To(Succeed())
+			g.Expect(s.Get(ctx, key, machine)).To(Succeed())
 			machine.Annotations = map[string]string{"node.machine.sapcloud.io/preserve": "now"}
-			g.Expect(c.Update(ctx, machine)).To(Succeed())
+			g.Expect(s.Update(ctx, machine)).To(Succeed())
 		}).Should(Succeed())
 		Eventually(func(g Gomega) {
-			g.Expect(c.Get(ctx, key, machine)).To(Succeed())
+			g.Expect(s.Get(ctx, key, machine)).To(Succeed())
 			g.Expect(machine.Annotations).To(HaveKey("machine-preservation.extensions.gardener.cloud/phase"))
 		}, time.Minute).Should(Succeed())
-		Expect(ended).NotTo(Receive())
+		Expect(running.Stopped).NotTo(BeClosed())
 
-		_, err := envtest.InstallCRDs(restConfig, envtest.CRDInstallOptions{Paths: []string{"../../../pkg/component/nodemaintenance/crds"}, ErrorIfPathMissing: true})
+		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../../../pkg/component/nodemaintenance/crds"}, ErrorIfPathMissing: true})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
-		Expect(c.Create(ctx, request("first", "worker-02", nil))).To(Succeed())
+		Expect(s.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
+		Expect(s.Create(ctx, request("first", "worker-02", nil))).To(Succeed())
 		Eventually(phase(ctx, "first"), time.Minute).Should(Equal("Ready"))
 	})
 
 	It("should store what is asked for, with defaults, and refuse what cannot be", func(ctx SpecContext) {
 		limit(ctx, "0", "0") // nothing is scheduled
-		Expect(c.Create(ctx, request("a", "worker-01", map[string]any{"drainSpec": map[string]any{}}))).To(Succeed())
+		Expect(s.Create(ctx, request("a", "worker-01", map[string]any{"drainSpec": map[string]any{}}))).To(Succeed())
 		nm := get(ctx, "a")
 		Expect(nm.Spec).To(Equal(v1alpha1.NodeMaintenanceSpec{RequestorID: "acme.com", NodeName: "worker-01", Cordon: new(true), DrainSpec: &v1alpha1.DrainSpec{TimeoutSeconds: new(int32(300))}}))
 		typed := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: v1alpha1.NodeMaintenanceSpec{
 			RequestorID: "acme.com", NodeName: "worker-02", Cordon: new(false), DrainSpec: &v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))},
 		}}
-		Expect(c.Create(ctx, typed)).To(Succeed())
+		Expect(s.Create(ctx, typed)).To(Succeed())
 		Expect(get(ctx, "b").Spec).To(And(HaveField("Cordon", HaveValue(BeFalse())), HaveField("DrainSpec.TimeoutSeconds", HaveValue(BeZero()))))
 
 		Eventually(phase(ctx, "a"), patient).Should(Equal("Pending"))
 		for field, value := range map[string]string{"nodeName": "worker-02", "requestorID": "other.com"} {
 			patch := fmt.Appendf(nil, `{"spec":{%q:%q}}`, field, value)
-			Expect(c.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", patch))).To(MatchError(ContainSubstring("Value is immutable")))
+			Expect(s.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", patch))).To(MatchError(ContainSubstring("Value is immutable")))
 		}
-		Expect(c.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":null}`)))).To(MatchError(ContainSubstring("Required value")))
+		Expect(s.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":null}`)))).To(MatchError(ContainSubstring("Required value")))
 		for name, spec := range map[string]map[string]any{
 			"requestor-short":   {"requestorID": "a"},
 			"requestor-pattern": {"requestorID": "a_b"},
@@ -177,13 +177,13 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			"requestors-twice":  {"additionalRequestors": []any{"x", "x"}},
 			"too-many-filters":  {"drainSpec": map[string]any{"podEvictionFilters": slices.Repeat([]any{map[string]any{"byResourceNameRegex": "a"}}, 33)}},
 		} {
-			Expect(c.Create(ctx, request(name, "worker-01", spec))).To(Satisfy(apierrors.IsInvalid), name)
+			Expect(s.Create(ctx, request(name, "worker-01", spec))).To(Satisfy(apierrors.IsInvalid), name)
 		}
 
 		selected := &v1alpha1.NodeMaintenanceList{}
-		Expect(c.List(ctx, selected, client.MatchingFields{"spec.nodeName": "worker-02"})).To(Succeed())
+		Expect(s.List(ctx, selected, client.MatchingFields{"spec.nodeName": "worker-02"})).To(Succeed())
 		Expect(selected.Items).To(ConsistOf(HaveField("Name", "b")))
-		Expect(c.List(ctx, selected, client.MatchingFields{"spec.requestorID": "nobody.com"})).To(Succeed())
+		Expect(s.List(ctx, selected, client.MatchingFields{"spec.requestorID": "nobody.com"})).To(Succeed())
 		Expect(selected.Items).To(BeEmpty())
 
 		for i, value := range []any{"abc", "5", "101%", "-1%", int64(-1), int64(1 << 40)} {
@@ -191,20 +191,20 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			config.SetName(fmt.Sprintf("bad-%d", i))
 			for _, field := range []string{"maxParallelOperations", "maxUnavailable"} {
 				config.Object["spec"] = map[string]any{field: value}
-				Expect(c.Create(ctx, config)).To(Satisfy(apierrors.IsInvalid), fmt.Sprint(field, value))
+				Expect(s.Create(ctx, config)).To(Satisfy(apierrors.IsInvalid), fmt.Sprint(field, value))
 			}
 		}
 		config := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "good"}, Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxUnavailable: new(intstr.Parse("20%"))}}
-		Expect(c.Create(ctx, config)).To(Succeed())
+		Expect(s.Create(ctx, config)).To(Succeed())
 		Expect(config.Spec).To(Equal(v1alpha1.MaintenanceOperatorConfigSpec{
 			MaxParallelOperations: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.Parse("20%")), LogLevel: "info", MaxNodeMaintenanceTimeSeconds: new(int32(3600)),
 		}))
-		Expect(c.Patch(ctx, config, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":"trace"}}`)))).To(Satisfy(apierrors.IsInvalid))
+		Expect(s.Patch(ctx, config, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":"trace"}}`)))).To(Satisfy(apierrors.IsInvalid))
 	})
 
 	It("M3, M16: should show what is done on the node, tell of each phase, and drain a node again that somebody has uncordoned while it was ready", func(ctx SpecContext) {
 		limit(ctx, "1", "100%")
-		Expect(c.Create(ctx, request("vanished", "worker-02", map[string]any{"drainSpec": map[string]any{"force": true}}))).To(Succeed())
+		Expect(s.Create(ctx, request("vanished", "worker-02", map[string]any{"drainSpec": map[string]any{"force": true}}))).To(Succeed())
 		Eventually(phase(ctx, "vanished"), patient).Should(Equal("Ready"))
 		Eventually(func() []corev1.NodeCondition { return node(ctx, "worker-02").Status.Conditions }, patient).Should(And(
 			ContainElement(HaveField("Type", corev1.NodeConditionType("MaintenanceInProgress"))), ContainElement(HaveField("Type", corev1.NodeConditionType("Drained"))),
@@ -212,7 +212,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		))
 		Eventually(func() []string {
 			list := &eventsv1.EventList{}
-			Expect(c.List(ctx, list, client.MatchingFields{"regarding.name": "vanished", "reason": "ConditionChanged"})).To(Succeed())
+			Expect(s.List(ctx, list, client.MatchingFields{"regarding.name": "vanished", "reason": "ConditionChanged"})).To(Succeed())
 			var notes []string
 			for _, e := range list.Items {
 				notes = append(notes, e.Note)
@@ -226,7 +226,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		}
 		create(ctx, late)
 		Consistently(exists(ctx, late), time.Second).Should(BeTrue(), "nobody looks as long as the node is cordoned")
-		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":false}}`)))).To(Succeed())
+		Expect(s.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":false}}`)))).To(Succeed())
 		Eventually(exists(ctx, late), patient).Should(BeFalse())
 		Expect(node(ctx, "worker-02").Spec.Unschedulable).To(BeTrue())
 		Expect(phase(ctx, "vanished")()).To(Equal("Ready"))
@@ -235,13 +235,13 @@ var _ = Describe("Node maintenance", Ordered, func() {
 
 	It("M3: should carry on what an earlier version has cordoned", func(ctx SpecContext) {
 		limit(ctx, "1", "100%")
-		Expect(c.Create(ctx, request("earlier", "worker-02", nil))).To(Succeed())
+		Expect(s.Create(ctx, request("earlier", "worker-02", nil))).To(Succeed())
 		Eventually(phase(ctx, "earlier"), patient).Should(Equal("Ready"))
 		uid := string(get(ctx, "earlier").UID)
 		legacy := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"taints":[{"key":"machine-preservation.extensions.gardener.cloud/maintenance","value":%q,"effect":"NoSchedule"}]}}`, record, uid)
-		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", legacy))).To(Succeed())
+		Expect(s.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", legacy))).To(Succeed())
 		// A version looks at each node when it starts. This one runs already, so something has to make it look.
-		Expect(c.Patch(ctx, get(ctx, "earlier"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"test":"look"}}}`)))).To(Succeed())
+		Expect(s.Patch(ctx, get(ctx, "earlier"), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"test":"look"}}}`)))).To(Succeed())
 		Eventually(func() *corev1.Node { return node(ctx, "worker-02") }, patient).Should(And(
 			HaveField("Annotations", HaveKeyWithValue(record, uid)), HaveField("Spec.Unschedulable", true),
 			HaveField("Spec.Taints", Not(ContainElement(HaveField("Value", uid)))),
@@ -251,11 +251,11 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	It("M11: should use a slot within a second from when it is freed", func(ctx SpecContext) {
 		limit(ctx, "1", "100%")
 		for i, name := range nodeNames {
-			Expect(c.Create(ctx, request(fmt.Sprintf("slot-%d", i), name, nil))).To(Succeed())
+			Expect(s.Create(ctx, request(fmt.Sprintf("slot-%d", i), name, nil))).To(Succeed())
 		}
 		ready := func() string {
 			list := &v1alpha1.NodeMaintenanceList{}
-			Expect(c.List(ctx, list)).To(Succeed())
+			Expect(s.List(ctx, list)).To(Succeed())
 			names := ""
 			for i := range list.Items {
 				if domain.InProgress(&list.Items[i]) {
@@ -268,9 +268,9 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			Eventually(ready, patient).Should(MatchRegexp(`^slot-\d Ready $`))
 			inProgress := get(ctx, ready()[:len("slot-0")])
 
-			events, err := c.Watch(ctx, &v1alpha1.NodeMaintenanceList{})
+			events, err := s.Watch(ctx, &v1alpha1.NodeMaintenanceList{})
 			Expect(err).NotTo(HaveOccurred())
-			Expect(c.Delete(ctx, inProgress)).To(Succeed())
+			Expect(s.Delete(ctx, inProgress)).To(Succeed())
 			var freed, used time.Time
 			for used.IsZero() {
 				var event watch.Event
@@ -292,23 +292,23 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	It("M15, M17: should refuse a node that has no machine, and set back what is on one that is terminated", func(ctx SpecContext) {
 		limit(ctx, "0", "100%")
 		create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}})
-		Expect(c.Create(ctx, request("foreign", "foreign", nil))).To(Succeed())
+		Expect(s.Create(ctx, request("foreign", "foreign", nil))).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(phase(ctx, "foreign")()).To(Equal("Pending"))
 			g.Expect(meta.FindStatusCondition(get(ctx, "foreign").Status.Conditions, "Ready").Message).To(Equal("The node has no Machine."))
 		}, patient).Should(Succeed())
 
-		Expect(c.Create(ctx, request("going", "worker-05", nil))).To(Succeed())
+		Expect(s.Create(ctx, request("going", "worker-05", nil))).To(Succeed())
 		Eventually(phase(ctx, "going"), patient).Should(Equal("Ready"))
 		machine := &machinev1alpha1.Machine{}
-		Expect(c.Get(ctx, client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-05"}, machine)).To(Succeed())
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-05"}, machine)).To(Succeed())
 		patch := client.MergeFrom(machine.DeepCopy()) // the preservation may write it at the same time
 		machine.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
-		Expect(c.Patch(ctx, machine, patch)).To(Succeed())
-		Expect(c.Delete(ctx, machine)).To(Succeed())
+		Expect(s.Patch(ctx, machine, patch)).To(Succeed())
+		Expect(s.Delete(ctx, machine)).To(Succeed())
 		Eventually(phase(ctx, "going"), patient).Should(Equal("Pending"))
 		Expect(node(ctx, "worker-05").Spec.Unschedulable).To(BeTrue(), "it is machine-controller-manager's")
-		Expect(c.Delete(ctx, node(ctx, "worker-05"))).To(Succeed())
+		Expect(s.Delete(ctx, node(ctx, "worker-05"))).To(Succeed())
 		nodeNames = nodeNames[:4]
 		Eventually(func() []string { return get(ctx, "going").Finalizers }, patient).Should(BeEmpty())
 	})
@@ -317,9 +317,9 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		limit(ctx, "0", "100%")
 		Eventually(func() error {
 			config := &v1alpha1.MaintenanceOperatorConfig{}
-			Expect(c.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
+			Expect(s.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
 			config.Spec.MaxNodeMaintenanceTimeSeconds = new(int32(4))
-			return c.Update(ctx, config)
+			return s.Update(ctx, config)
 		}).Should(Succeed())
 		since := map[string]time.Time{}
 		for name, node := range map[string]string{"shared": "worker-01", "failed": "worker-02"} {
@@ -327,15 +327,15 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			if name == "shared" { // from the beginning: it is deleted after four seconds if nobody else has it
 				spec = map[string]any{"additionalRequestors": []any{"b.com"}}
 			}
-			Expect(c.Create(ctx, request(name, node, spec))).To(Succeed())
+			Expect(s.Create(ctx, request(name, node, spec))).To(Succeed())
 			Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
 			since[name] = meta.FindStatusCondition(get(ctx, name).Status.Conditions, "Ready").LastTransitionTime.Time
 		}
-		Expect(c.Delete(ctx, get(ctx, "shared"))).To(Succeed())
+		Expect(s.Delete(ctx, get(ctx, "shared"))).To(Succeed())
 		failed := get(ctx, "failed")
 		patch := client.MergeFrom(failed.DeepCopy())
 		meta.SetStatusCondition(&failed.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "Failed"})
-		Expect(c.Status().Patch(ctx, failed, patch)).To(Succeed())
+		Expect(s.Status().Patch(ctx, failed, patch)).To(Succeed())
 		for _, name := range []string{"shared", "failed"} {
 			Eventually(phase(ctx, name), patient, 50*time.Millisecond).Should(Equal("gone"))
 			Expect(time.Since(since[name])).To(And(BeNumerically(">=", 7*time.Second), BeNumerically("<", 15*time.Second)), "4 seconds, and 3 more")
@@ -344,37 +344,37 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	})
 
 	It("M1: should say within a second that a node does not exist, also in what kubectl shows", func(ctx SpecContext) {
-		Expect(c.Create(ctx, request("lost", "worker-99", nil))).To(Succeed())
+		Expect(s.Create(ctx, request("lost", "worker-99", nil))).To(Succeed())
 		Eventually(func() []any { return shown(ctx, "nodemaintenances", "lost") }, time.Second).Should(Equal([]any{"lost", "worker-99", "acme.com", "False", "Pending", nil, "Node worker-99 does not exist."}))
 		Eventually(toldOf(ctx, "MaintenanceRefused"), time.Second).Should(ContainElement("lost"))
 	})
 
 	It("M17: should say within a second that nobody reads a configuration, and refuse it where the policy is", func(ctx SpecContext) {
 		elsewhere := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
-		Expect(c.Create(ctx, elsewhere)).To(Succeed())
+		Expect(s.Create(ctx, elsewhere)).To(Succeed())
 		const message = "This object has no effect. The limits are those of kube-system/default. Set them in the Shoot."
 		Eventually(func() []any { return shown(ctx, "maintenanceoperatorconfigs", "default") }, time.Second).Should(Equal([]any{"default", "1", nil, "False", message}))
 		Eventually(toldOf(ctx, "MaintenanceConfigNotUsed"), time.Second).Should(ContainElement("default"))
 		config := &v1alpha1.MaintenanceOperatorConfig{}
-		Expect(c.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
+		Expect(s.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
 		Expect(meta.IsStatusConditionTrue(config.Status.Conditions, "Used")).To(BeTrue())
 
 		for _, object := range nodemaintenance.Policy() {
-			Expect(c.Create(ctx, object)).To(Succeed())
-			DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, object)).To(Succeed()) })
+			Expect(s.Create(ctx, object)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(s.Delete(ctx, object)).To(Succeed()) })
 		}
 		refused := func(name string) func() error {
 			return func() error {
-				return c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", GenerateName: name}})
+				return s.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", GenerateName: name}})
 			}
 		}
 		Eventually(refused("other"), patient).Should(MatchError(ContainSubstring("nobody would read it: the limits are those of kube-system/default, and are set in the Shoot")))
 		Expect(refused("default")()).To(Satisfy(apierrors.IsForbidden))
 		elsewhere.Annotations = map[string]string{"a": "b"}
-		Expect(c.Patch(ctx, elsewhere, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))).To(Succeed(), "what is there can be changed")
-		Expect(c.Delete(ctx, elsewhere)).To(Succeed())
-		Expect(c.Delete(ctx, config)).To(Succeed())
-		Expect(c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
+		Expect(s.Patch(ctx, elsewhere, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))).To(Succeed(), "what is there can be changed")
+		Expect(s.Delete(ctx, elsewhere)).To(Succeed())
+		Expect(s.Delete(ctx, config)).To(Succeed())
+		Expect(s.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
 	})
 
 	describeReplicas()
@@ -384,7 +384,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 func toldOf(ctx context.Context, reason string) func() []string {
 	return func() []string {
 		list := &eventsv1.EventList{}
-		Expect(c.List(ctx, list)).To(Succeed())
+		Expect(s.List(ctx, list)).To(Succeed())
 		var names []string
 		for _, event := range list.Items {
 			if event.Reason == reason {
@@ -398,7 +398,7 @@ func toldOf(ctx context.Context, reason string) func() []string {
 // shown returns what kubectl shows of an object in namespace default, without its age.
 func shown(ctx context.Context, resource, name string) []any {
 	GinkgoHelper()
-	config := rest.CopyConfig(restConfig)
+	config := rest.CopyConfig(s.Config)
 	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &v1alpha1.SchemeGroupVersion, scheme.Codecs.WithoutConversion()
 	restClient, err := rest.RESTClientFor(config)
 	Expect(err).NotTo(HaveOccurred())

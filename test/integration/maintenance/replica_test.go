@@ -7,7 +7,6 @@ package maintenance_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -16,12 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
@@ -29,40 +23,21 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
 // startReplica starts the controllers of maintenances beside the sidecar, as if two of it overlapped.
 func startReplica(ctx context.Context) {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-
-	mgr, err := manager.New(restConfig, manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
-	Expect(err).NotTo(HaveOccurred())
-	target, err := cluster.New(restConfig, func(o *cluster.Options) { o.Scheme, o.Cache.ByObject = c.Scheme(), maintenance.ByObject() })
-	Expect(err).NotTo(HaveOccurred())
-	nodes, err := shoot.NewNodes(ctx, target)
-	Expect(err).NotTo(HaveOccurred())
-	maintenances, err := maintenance.NewMaintenances(ctx, target)
-	Expect(err).NotTo(HaveOccurred())
-	pods, err := kubernetes.NewForConfig(restConfig)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	kept := preservation.Group{Holder: preservation.PreserveExpiry{}, Maintenance: preservation.MaintenanceOptions{Enabled: true}}
-	Expect((&nodemaintenance.Reconciler{Preservation: kept}).AddToManager(mgr, nodes, maintenances, pods)).To(Succeed())
-	Expect((&scheduler.Reconciler{}).AddToManager(mgr, nodes, maintenances)).To(Succeed())
-
-	var running sync.WaitGroup
-	for _, start := range []func(context.Context) error{target.Start, mgr.Start} {
-		running.Go(func() {
-			defer GinkgoRecover()
-			Expect(start(ctx)).To(Succeed())
-		})
-	}
-	DeferCleanup(func() {
-		cancel()
-		running.Wait()
+	var maintenances *maintenance.Maintenances
+	sidecar.Run(ctx, s, sidecar.Options{ByObject: maintenance.ByObject()}, func(ctx context.Context, m *sidecar.Manager) {
+		var err error
+		maintenances, err = maintenance.NewMaintenances(ctx, m.Shoot)
+		Expect(err).NotTo(HaveOccurred())
+		kept := preservation.Group{Holder: preservation.PreserveExpiry{}, Maintenance: preservation.MaintenanceOptions{Enabled: true}}
+		Expect((&nodemaintenance.Reconciler{Preservation: kept}).AddToManager(m, m.Nodes, maintenances, m.Pods)).To(Succeed())
+		Expect((&scheduler.Reconciler{}).AddToManager(m, m.Nodes, maintenances)).To(Succeed())
 	})
 	Eventually(maintenances.Known, patient).Should(BeTrue())
 }
@@ -72,11 +47,11 @@ func describeReplicas() {
 		const count, parallel = 20, 3
 		limit(ctx, fmt.Sprint(parallel), "0") // nothing is scheduled
 		set := &machinev1alpha1.MachineSet{}
-		Expect(c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "pool-1"}, set)).To(Succeed())
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "pool-1"}, set)).To(Succeed())
 		startReplica(ctx)
 		startReplica(ctx)
 
-		changes, err := c.Watch(ctx, &v1alpha1.NodeMaintenanceList{})
+		changes, err := s.Watch(ctx, &v1alpha1.NodeMaintenanceList{})
 		Expect(err).NotTo(HaveOccurred())
 		defer changes.Stop()
 		for i := range count {
@@ -84,10 +59,10 @@ func describeReplicas() {
 			machine, node := builder.Machine(name, builder.Of(set)), builder.Node(name)
 			create(ctx, machine, node)
 			DeferCleanup(func(ctx SpecContext) {
-				Expect(c.Delete(ctx, machine)).To(Succeed())
-				Expect(c.Delete(ctx, node)).To(Succeed())
+				Expect(s.Delete(ctx, machine)).To(Succeed())
+				Expect(s.Delete(ctx, node)).To(Succeed())
 			})
-			Expect(c.Create(ctx, request(name, name, nil))).To(Succeed())
+			Expect(s.Create(ctx, request(name, name, nil))).To(Succeed())
 			Eventually(phase(ctx, name), patient).Should(Equal("Pending"))
 		}
 
@@ -106,7 +81,7 @@ func describeReplicas() {
 			most = max(most, inProgress.Len())
 			if domain.PhaseOf(nm) == v1alpha1.PhaseReady && !given.Has(nm.UID) {
 				given.Insert(nm.UID)
-				Expect(c.Delete(ctx, nm)).To(Succeed())
+				Expect(s.Delete(ctx, nm)).To(Succeed())
 			}
 		}
 		Expect(most).To(Equal(parallel))

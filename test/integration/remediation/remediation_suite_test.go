@@ -8,7 +8,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,13 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -31,8 +24,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	sidecarpreservation "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
@@ -55,48 +48,20 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(s.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})).To(Succeed())
 })
 
-// controller is the sidecar as far as machines are preserved and power-cycled.
-type controller struct{ stop func() }
-
-// start starts it with the kubeconfig for the hosts, until the end of the test.
-func start(ctx context.Context, kubeconfig string) *controller {
+// start starts the sidecar, as far as machines are preserved and power-cycled, with the kubeconfig for the hosts.
+func start(ctx context.Context, kubeconfig string) *environment.Running {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	mgr, err := manager.New(s.Config, manager.Options{
-		Scheme:     s.Scheme(),
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{builder.Namespace: {}}},
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	Expect(err).NotTo(HaveOccurred())
-	target, err := cluster.New(s.Config, func(o *cluster.Options) { o.Scheme = s.Scheme() })
-	Expect(err).NotTo(HaveOccurred())
-	nodes, err := shoot.NewNodes(ctx, target)
-	Expect(err).NotTo(HaveOccurred())
-	pods, err := kubernetes.NewForConfig(s.Config)
-	Expect(err).NotTo(HaveOccurred())
 	kind, err := drivers.For("BareMetalHost")
 	Expect(err).NotTo(HaveOccurred())
-
-	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect((&sidecarpreservation.Reconciler{
-		Holder: preservation.PreserveExpiry{}, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: facts.DefaultTimeouts,
-		Remediation: preservation.RemediationOptions{Enabled: true},
-	}).AddToManager(mgr, nodes)).To(Succeed())
-	Expect((&remediation.Reconciler{
-		Seed: "seed", Leading: &pace.Leading{}, AllowNodes: true, QuietTime: -time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
-	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
-
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{target.Start, mgr.Start} {
-		running.Go(func() {
-			defer GinkgoRecover()
-			Expect(run(ctx)).To(Succeed())
-		})
-	}
-	c := &controller{stop: func() { cancel(); running.Wait() }}
-	DeferCleanup(c.stop)
-	return c
+	return sidecar.Run(ctx, s, sidecar.Options{}, func(_ context.Context, m *sidecar.Manager) {
+		Expect((&sidecarpreservation.Reconciler{
+			Holder: preservation.PreserveExpiry{}, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: facts.DefaultTimeouts,
+			Remediation: preservation.RemediationOptions{Enabled: true},
+		}).AddToManager(m, m.Nodes)).To(Succeed())
+		Expect((&remediation.Reconciler{
+			Seed: "seed", Leading: &pace.Leading{}, AllowNodes: true, QuietTime: -time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+		}).AddToManager(m, m.Nodes, m.Pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
+	})
 }
 
 // kubeconfigOf writes a kubeconfig for the hosts in a namespace.

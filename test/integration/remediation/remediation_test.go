@@ -258,7 +258,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		m.Annotations["node.machine.sapcloud.io/preserve"] = "now"
 		Expect(s.Create(ctx, m)).To(Succeed())
 		Eventually(func() map[string]string { return machine(ctx, "no-hosts").Annotations }, patient).Should(HaveKey(prefix + "phase"))
-		c.stop()
+		c.Stop()
 		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../../landscape/hosts/baremetalhost/crd.yaml"}, ErrorIfPathMissing: true})
 		Expect(err).NotTo(HaveOccurred())
 	})
@@ -289,7 +289,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		c := start(ctx, "")
 		restart := func() {
 			GinkgoHelper()
-			c.stop()
+			c.Stop()
 			c = start(ctx, "")
 		}
 		ask(ctx, m)
@@ -361,7 +361,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		ask(ctx, m)
 		ask(ctx, other)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
-		c.stop()
+		c.Stop()
 		gone := machine(ctx, m)
 		Expect(s.Patch(ctx, gone, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 		Expect(s.Delete(ctx, gone)).To(Succeed())

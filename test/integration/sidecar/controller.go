@@ -10,49 +10,27 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
-// Controller is the sidecar as it runs, but for its leader election.
-type Controller struct {
-	cancel context.CancelFunc
-	// Stopped is closed when nothing of it runs any more.
-	Stopped chan struct{}
-}
-
-// Stop stops the controller and waits until nothing of it runs any more.
-func (c *Controller) Stop() {
-	c.cancel()
-	<-c.Stopped
-}
-
 // StartController starts a manager with all controllers of the sidecar. If stopAt is not nil, it stops itself there.
-func StartController(ctx context.Context, s *Server, holder domain.Holder, timeouts facts.Timeouts, stopAt *Write) *Controller {
+func StartController(ctx context.Context, s *Server, holder domain.Holder, timeouts facts.Timeouts, stopAt *Write) *environment.Running {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	DeferCleanup(cancel)
 	limited := rest.CopyConfig(s.Config)
 	limited.QPS, limited.Burst = 100, 200
-
-	mgr, err := manager.New(limited, manager.Options{
-		Scheme:     s.Scheme(),
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{builder.Namespace: {}}},
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)},
+	return run(ctx, s, Options{
+		Seed:  limited,
+		Shoot: limited,
 		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
 			c, err := client.New(config, options)
 			if err != nil || stopAt == nil {
@@ -61,34 +39,10 @@ func StartController(ctx context.Context, s *Server, holder domain.Holder, timeo
 			stopAt.Client, stopAt.stop = c, cancel
 			return stopAt, nil
 		},
+	}, func(_ context.Context, m *Manager) {
+		Expect((&preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}).AddToManager(m, m.Nodes)).To(Succeed())
+		Expect((&failuredrain.Reconciler{Timeouts: timeouts}).AddToManager(m, m.Nodes, m.Pods)).To(Succeed())
 	})
-	Expect(err).NotTo(HaveOccurred())
-	target, err := cluster.New(limited, func(o *cluster.Options) { o.Scheme = s.Scheme() })
-	Expect(err).NotTo(HaveOccurred())
-	nodes, err := shoot.NewNodes(ctx, target)
-	Expect(err).NotTo(HaveOccurred())
-	pods, err := kubernetes.NewForConfig(limited)
-	Expect(err).NotTo(HaveOccurred())
-
-	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect((&preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}).AddToManager(mgr, nodes)).To(Succeed())
-	Expect((&failuredrain.Reconciler{Timeouts: timeouts}).AddToManager(mgr, nodes, pods)).To(Succeed())
-
-	c := &Controller{cancel: cancel, Stopped: make(chan struct{})}
-	shootStopped := make(chan struct{})
-	go func() {
-		defer GinkgoRecover()
-		defer close(shootStopped)
-		Expect(target.Start(ctx)).To(Succeed())
-	}()
-	go func() {
-		defer GinkgoRecover()
-		defer close(c.Stopped)
-		Expect(mgr.Start(ctx)).To(Succeed())
-		<-shootStopped
-	}()
-	DeferCleanup(c.Stop)
-	return c
 }
 
 // Write is a client that stops its controller at one of its writes.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
@@ -57,13 +58,14 @@ func (g Generation) LeavesAlone(machine *machinev1alpha1.Machine, healthTimeout 
 type Server struct {
 	Config     *rest.Config
 	Kubeconfig string
-	// Client is that of an administrator, without a cache.
-	client.Client
+	// WithWatch is the client of an administrator, without a cache.
+	client.WithWatch
 }
 
-// Start starts a kube-apiserver with the resource definitions of a generation. It stops after the container.
+// Start sets logging up, and starts a kube-apiserver with the resource definitions of a generation. It stops after the container.
 func Start(ctx context.Context, g Generation) *Server {
 	GinkgoHelper()
+	environment.SetLogger()
 	module, err := binaries.Source(ctx, g.Module, "github.com/gardener/machine-controller-manager")
 	Expect(err).NotTo(HaveOccurred())
 
@@ -80,7 +82,7 @@ func Start(ctx context.Context, g Generation) *Server {
 
 	s := &Server{Config: config, Kubeconfig: filepath.Join(GinkgoT().TempDir(), "kubeconfig")}
 	Expect(os.WriteFile(s.Kubeconfig, testEnv.KubeConfig, 0o600)).To(Succeed())
-	s.Client, err = client.New(config, client.Options{Scheme: newScheme()})
+	s.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: newScheme()})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: builder.Namespace}})).To(Succeed())
 	return s
@@ -90,5 +92,6 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	Expect(scheme.AddToScheme(s)).To(Succeed())
 	Expect(machinev1alpha1.AddToScheme(s)).To(Succeed())
+	Expect(maintenancev1alpha1.AddToScheme(s)).To(Succeed())
 	return s
 }
