@@ -9,6 +9,7 @@ package environment
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -228,6 +229,55 @@ func (e *Environment) CreateExtension(ctx context.Context, extension *extensions
 		}
 		g.Expect(extension.Status.LastOperation).NotTo(BeNil())
 	}).WithTimeout(StartTimeout).WithPolling(time.Second).Should(Succeed())
+}
+
+// NewExtension returns the Extension of a shoot, to be created.
+func NewExtension(namespace string) *extensionsv1alpha1.Extension {
+	return &extensionsv1alpha1.Extension{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
+		Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
+	}
+}
+
+// ProviderConfig returns the configuration of an Extension with fields, each after a comma.
+func ProviderConfig(fields string) *runtime.RawExtension {
+	return &runtime.RawExtension{Raw: fmt.Appendf(nil,
+		`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"%s}`, fields)}
+}
+
+// Configure changes the configuration of an Extension.
+func (e *Environment) Configure(ctx context.Context, extension *extensionsv1alpha1.Extension, fields string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(e.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+		extension.Spec.ProviderConfig = ProviderConfig(fields)
+		g.Expect(e.Client.Update(ctx, extension)).To(Succeed())
+	}).Should(Succeed())
+}
+
+// WaitUntilReconciled waits until an Extension is reconciled as it is.
+func (e *Environment) WaitUntilReconciled(ctx context.Context, extension *extensionsv1alpha1.Extension) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(e.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+		g.Expect(extension.Status.LastOperation).NotTo(BeNil())
+		g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), extension.Status.LastOperation.Description)
+		g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
+	}).WithTimeout(time.Minute).Should(Succeed())
+}
+
+// NewMachineControllerManager returns what gardenlet deploys machine-controller-manager with, and creates the Secret that it refers to.
+func (e *Environment) NewMachineControllerManager(ctx context.Context, namespace, image string) machinecontrollermanager.Interface {
+	GinkgoHelper()
+	Expect(e.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: namespace}})).To(Succeed())
+	return machinecontrollermanager.New(e.Client, namespace, fakesecretsmanager.New(e.Client, namespace), machinecontrollermanager.Values{Image: image, Replicas: 1})
+}
+
+// As returns the configuration of a user's client.
+func As(config *rest.Config, user string) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Impersonate.UserName = user
+	return config
 }
 
 // CreateWorker creates the Worker that gardenlet creates for a shoot, with one pool. It fills in what the pool must have.

@@ -58,13 +58,7 @@ const (
 
 // as returns a configuration with the permissions of an account.
 func as(s *sidecar.Server, namespace, account string) *rest.Config {
-	return asUser(s, "system:serviceaccount:"+namespace+":"+account)
-}
-
-func asUser(s *sidecar.Server, user string) *rest.Config {
-	c := rest.CopyConfig(s.Config)
-	c.Impersonate.UserName = user
-	return c
+	return environment.As(s.Config, "system:serviceaccount:"+namespace+":"+account)
 }
 
 // grant gives the accounts what the extension gives them where evidence is stored, and Gardener gives machine-controller-manager.
@@ -209,7 +203,7 @@ var _ = Describe("Evidence", func() {
 		inShoot := client.ObjectKey{Namespace: "machine-preservation-evidence", Name: key.Name}
 		copied := func() error { return s.Get(ctx, inShoot, &corev1.Secret{}) }
 		Eventually(copied, time.Minute).Should(Succeed())
-		reader, err := client.New(asUser(s, "reader"), client.Options{})
+		reader, err := client.New(environment.As(s.Config, "reader"), client.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		secret := &corev1.Secret{}
 		Expect(reader.Get(ctx, inShoot, secret)).To(MatchError(apierrors.IsForbidden, "IsForbidden"))

@@ -87,7 +87,7 @@ func accessOf(ctx context.Context, name configv1alpha1.HostKind) (drivers.Kind, 
 	}
 	Expect(c.Create(ctx, all)).To(Succeed())
 	Expect(c.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: objectMeta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: all.Name}})).To(Succeed())
-	return kind, start(ctx, as(account), kind)
+	return kind, start(ctx, environment.As(testEnv.Config, account), kind)
 }
 
 // start starts a cache until the end of the container.

@@ -17,11 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const (
@@ -31,14 +31,6 @@ const (
 	// other is one that is allowed the same, and that the policy does not concern.
 	other = "system:serviceaccount:" + namespace + ":machine-preservation-other"
 )
-
-// as returns the access of somebody to the API server.
-func as(name string) *rest.Config {
-	config := rest.CopyConfig(testEnv.Config)
-	config.QPS, config.Burst = 1000, 2000
-	config.Impersonate.UserName = name
-	return config
-}
 
 // createPolicy creates the policy for clusters of hosts.
 func createPolicy(ctx context.Context) {
@@ -95,7 +87,7 @@ func fence(w world) {
 	It("X2, X11: whoever has its kubeconfig may power-cycle a host, and change nothing else of it", func(ctx SpecContext) {
 		clientOf := func(name string) client.Client {
 			GinkgoHelper()
-			someone, err := client.New(as(name), client.Options{})
+			someone, err := client.New(environment.As(testEnv.Config, name), client.Options{})
 			Expect(err).NotTo(HaveOccurred())
 			return someone
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/ironcore"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/quarantine"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 // quarantined are the specs of Servers that no further machine gets.
@@ -45,7 +46,7 @@ func quarantined(w world, driver **host.Driver) {
 	})
 
 	It("X11: whoever has its kubeconfig may put Servers of its claims into quarantine, and change nothing else of any", func(ctx SpecContext) {
-		ours, err := client.New(as(account), client.Options{})
+		ours, err := client.New(environment.As(testEnv.Config, account), client.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		machine := builder.Machine("inmate")
 		w.create(ctx, machine)

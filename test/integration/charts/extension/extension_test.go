@@ -18,9 +18,7 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
-	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
-	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -281,16 +279,11 @@ func newShoot(ctx context.Context, env *environment.Environment) *shoot {
 	GinkgoHelper()
 	s := &shoot{Environment: env, namespace: env.CreateShootNamespace(ctx, true)}
 	env.CreateCluster(ctx, s.namespace, gardencorev1beta1.Worker{Name: "pool", Minimum: 1, Maximum: 3})
-	Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: s.namespace}})).To(Succeed())
-	Expect(machinecontrollermanager.New(env.Client, s.namespace, fakesecretsmanager.New(env.Client, s.namespace),
-		machinecontrollermanager.Values{Image: "mcm", Replicas: 1}).Deploy(ctx)).To(Succeed())
+	Expect(env.NewMachineControllerManager(ctx, s.namespace, "mcm").Deploy(ctx)).To(Succeed())
 	env.DeployClusterAutoscaler(ctx, s.namespace)
 
 	s.worker = env.CreateWorker(ctx, s.namespace, extensionsv1alpha1.WorkerPool{Name: "pool", Minimum: 1, Maximum: 3, Zones: []string{"0"}})
-	s.extension = &extensionsv1alpha1.Extension{
-		ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: s.namespace},
-		Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-	}
+	s.extension = environment.NewExtension(s.namespace)
 	return s
 }
 
@@ -339,8 +332,7 @@ func (s *shoot) configure(ctx context.Context, fields string) {
 		if err := s.Client.Get(ctx, client.ObjectKeyFromObject(s.extension), s.extension); err != nil {
 			return err
 		}
-		s.extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"%s}`, fields)}
+		s.extension.Spec.ProviderConfig = environment.ProviderConfig(fields)
 		return s.Client.Update(ctx, s.extension)
 	}).Should(Succeed())
 	s.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeReconcile)

@@ -17,11 +17,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 var _ = Describe("Evidence in the shoot", Ordered, func() {
@@ -36,9 +35,7 @@ var _ = Describe("Evidence in the shoot", Ordered, func() {
 
 	as := func(user string) client.Client {
 		GinkgoHelper()
-		config := rest.CopyConfig(env.Config)
-		config.Impersonate.UserName = user
-		c, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+		c, err := client.New(environment.As(env.Config, user), client.Options{Scheme: env.Client.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
 		return c
 	}
@@ -64,27 +61,14 @@ var _ = Describe("Evidence in the shoot", Ordered, func() {
 	}
 	set := func(enabled bool) {
 		GinkgoHelper()
-		Eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
-				`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":%t}}`, enabled)}
-			g.Expect(env.Client.Update(ctx, extension)).To(Succeed())
-		}).Should(Succeed())
-		eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
-			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), extension.Status.LastOperation.Description)
-			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
-		})
+		env.Configure(ctx, extension, fmt.Sprintf(`,"evidence":{"enabled":%t}`, enabled))
+		env.WaitUntilReconciled(ctx, extension)
 	}
 
 	BeforeAll(func() {
 		controlPlane := env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, controlPlane, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: controlPlane},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		extension = environment.NewExtension(controlPlane)
 		env.CreateExtension(ctx, extension)
 		// Nobody aggregates here: this is what ClusterRole view has.
 		bind("", "viewer", "ClusterRole", "system:aggregate-to-view")

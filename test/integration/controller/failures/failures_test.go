@@ -22,15 +22,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	apitypes "k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failures"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 var _ = Describe("MachineFailures", Ordered, func() {
@@ -47,9 +46,7 @@ var _ = Describe("MachineFailures", Ordered, func() {
 
 	as := func(user string) client.Client {
 		GinkgoHelper()
-		config := rest.CopyConfig(env.Config)
-		config.Impersonate.UserName = user
-		c, err := failures.NewClient(config)
+		c, err := failures.NewClient(environment.As(env.Config, user))
 		Expect(err).NotTo(HaveOccurred())
 		return c
 	}
@@ -58,35 +55,18 @@ var _ = Describe("MachineFailures", Ordered, func() {
 		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
 	forbidden := MatchError(apierrors.IsForbidden, "IsForbidden")
-	reconciled := func() {
-		GinkgoHelper()
-		eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
-			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), extension.Status.LastOperation.Description)
-			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
-		})
-	}
 	set := func(enabled bool) {
 		GinkgoHelper()
-		Eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
-				`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","failures":{"enabled":%t}}`, enabled)}
-			g.Expect(env.Client.Update(ctx, extension)).To(Succeed())
-		}).Should(Succeed())
-		reconciled()
+		env.Configure(ctx, extension, fmt.Sprintf(`,"failures":{"enabled":%t}`, enabled))
+		env.WaitUntilReconciled(ctx, extension)
 	}
 
 	BeforeAll(func() {
 		namespace := env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		extension = environment.NewExtension(namespace)
 		env.CreateExtension(ctx, extension)
-		reconciled()
+		env.WaitUntilReconciled(ctx, extension)
 		sidecar, viewed = as("system:serviceaccount:kube-system:machine-preservation-controller"), as("viewer")
 	})
 

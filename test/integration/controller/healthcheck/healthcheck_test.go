@@ -13,7 +13,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
-	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 var _ = Describe("Conditions of the Extension", func() {
@@ -69,14 +70,9 @@ var _ = Describe("Conditions of the Extension", func() {
 	BeforeEach(func() {
 		namespace = env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: namespace}})).To(Succeed())
-		gardenlet = machinecontrollermanager.New(env.Client, namespace, fakesecretsmanager.New(env.Client, namespace), machinecontrollermanager.Values{Image: "mcm", Replicas: 1})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
-			`"kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":2}}`)}
+		gardenlet = env.NewMachineControllerManager(ctx, namespace, "mcm")
+		extension = environment.NewExtension(namespace)
+		extension.Spec.ProviderConfig = environment.ProviderConfig(`,"machineControllerManager":{"autoPreserveFailedMax":2}`)
 		env.CreateExtension(ctx, extension)
 	})
 

@@ -13,7 +13,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
-	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -76,12 +75,8 @@ var _ = Describe("Container in the Deployment of machine-controller-manager", fu
 	BeforeEach(func() {
 		namespace = env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: namespace}})).To(Succeed())
-		gardenlet = machinecontrollermanager.New(env.Client, namespace, fakesecretsmanager.New(env.Client, namespace), machinecontrollermanager.Values{Image: "mcm:v0.62.1", Replicas: 1})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		gardenlet = env.NewMachineControllerManager(ctx, namespace, "mcm:v0.62.1")
+		extension = environment.NewExtension(namespace)
 
 		Expect(gardenlet.Deploy(ctx)).To(Succeed())
 		DeferCleanup(func() { deleteDeployment(ctx, namespace) })

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	. "github.com/onsi/ginkgo/v2"
@@ -19,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const (
@@ -122,10 +123,7 @@ var _ = Describe("Waves", func() {
 			deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, corev1.Container{Name: name, Image: "of-another-version"})
 			Expect(env.Client.Patch(ctx, deployment, patch)).To(Succeed())
 			roll(namespace, true, time.Hour)
-			Expect(env.Client.Create(ctx, &extensionsv1alpha1.Extension{
-				ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-				Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-			})).To(Succeed())
+			Expect(env.Client.Create(ctx, environment.NewExtension(namespace))).To(Succeed())
 		}
 		Expect(replaced()).To(BeEmpty())
 		comeBack()

@@ -21,9 +21,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const name = "machine-preservation-controller"
@@ -38,10 +39,7 @@ var _ = Describe("Extension", func() {
 	BeforeEach(func() {
 		namespace = env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		extension = environment.NewExtension(namespace)
 		DeferCleanup(func() { end(ctx, extension) })
 	})
 
@@ -77,14 +75,10 @@ var _ = Describe("Extension", func() {
 		GinkgoHelper()
 		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
-	reconciled := func(g Gomega) {
-		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-		g.Expect(extension.Status.LastOperation).To(PointTo(MatchFields(IgnoreExtras, Fields{"State": Equal(gardencorev1beta1.LastOperationStateSucceeded)})))
-	}
 	enable := func() {
 		GinkgoHelper()
 		env.CreateExtension(ctx, extension)
-		eventually(reconciled)
+		env.WaitUntilReconciled(ctx, extension)
 		present(Default)
 	}
 	gone := func(g Gomega) {
@@ -118,14 +112,8 @@ var _ = Describe("Extension", func() {
 	It("should stay succeeded, and tell in a condition, when the configuration is not valid any more", func() {
 		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0"}})
 		enable()
-		patch := client.MergeFrom(extension.DeepCopy())
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":4}}`)}
-		Expect(env.Client.Patch(ctx, extension, patch)).To(Succeed())
-
-		eventually(func(g Gomega) {
-			reconciled(g)
-			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
-		})
+		env.Configure(ctx, extension, `,"machineControllerManager":{"autoPreserveFailedMax":4}`)
+		env.WaitUntilReconciled(ctx, extension)
 		present(Default)
 		Expect(extension.Status.LastError).To(BeNil())
 

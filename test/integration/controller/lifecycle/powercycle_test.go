@@ -34,6 +34,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const (
@@ -60,8 +62,7 @@ var _ = Describe("Power cycles", func() {
 		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
 	}
 	providerConfig := func(powerCycle string) *runtime.RawExtension {
-		return &runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","workers":[{"name":"worker-a"%s}]}`, powerCycle)}
+		return environment.ProviderConfig(fmt.Sprintf(`,"workers":[{"name":"worker-a"%s}]`, powerCycle))
 	}
 	kubeconfig := func() []byte {
 		GinkgoHelper()
@@ -175,11 +176,6 @@ var _ = Describe("Power cycles", func() {
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
 		return secret.Annotations
 	}
-	reconciled := func(g Gomega) {
-		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-		g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
-		g.Expect(extension.Status.LastOperation).To(PointTo(HaveField("State", gardencorev1beta1.LastOperationStateSucceeded)))
-	}
 	waiting := func(reason string) func(Gomega) {
 		return func(g Gomega) {
 			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
@@ -200,13 +196,11 @@ var _ = Describe("Power cycles", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: hostSecretName, Namespace: namespace}, Data: map[string][]byte{"kubeconfig": kubeconfig()},
 		})).To(Succeed())
 
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation", ProviderConfig: providerConfig(`,"powerCycle":{}`)}},
-		}
+		extension = environment.NewExtension(namespace)
+		extension.Spec.ProviderConfig = providerConfig(`,"powerCycle":{}`)
 		env.CreateExtension(ctx, extension)
 		DeferCleanup(func() { end(ctx, extension) })
-		eventually(reconciled)
+		env.WaitUntilReconciled(ctx, extension)
 		Expect(secret(Default)).To(And(HaveKeyWithValue(prefix+"power-cycle", "true"), HaveKeyWithValue(prefix+"power-cycle-seed", "seed")))
 
 		off("host", namespace)
@@ -246,7 +240,7 @@ var _ = Describe("Power cycles", func() {
 		fence("cycled", "Succeeded", `{"tainted":true}`)
 		fence("waiting", "Waiting", `{}`)
 		work("without")
-		eventually(reconciled)
+		env.WaitUntilReconciled(ctx, extension)
 		Expect(secret(Default)).NotTo(HaveKey(prefix + "power-cycle-seed"))
 		Expect(annotations("host")).To(BeEmpty())
 		forgotten("cycled")

@@ -23,13 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 // The definitions are those of the whole API server.
@@ -47,27 +47,6 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	eventually := func(f func(Gomega)) {
 		GinkgoHelper()
 		Eventually(f).WithTimeout(time.Minute).Should(Succeed())
-	}
-	providerConfig := func(fields string) *runtime.RawExtension {
-		return &runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"%s}`, fields)}
-	}
-	set := func(fields string) {
-		GinkgoHelper()
-		Eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			extension.Spec.ProviderConfig = providerConfig(fields)
-			g.Expect(env.Client.Update(ctx, extension)).To(Succeed())
-		}).Should(Succeed())
-	}
-	reconciled := func() {
-		GinkgoHelper()
-		eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
-			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), extension.Status.LastOperation.Description)
-			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
-		})
 	}
 	getConfig := func(g Gomega) {
 		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(config), config)).To(Succeed())
@@ -106,12 +85,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	BeforeAll(func() {
 		namespace = env.CreateShootNamespace(ctx, true)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec: extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{
-				Type: "machine-preservation", ProviderConfig: providerConfig(`,"nodeMaintenance":{"maxParallelOperations":2,"maxUnavailable":"10%"}`),
-			}},
-		}
+		extension = environment.NewExtension(namespace)
+		extension.Spec.ProviderConfig = environment.ProviderConfig(`,"nodeMaintenance":{"maxParallelOperations":2,"maxUnavailable":"10%"}`)
 	})
 
 	It("M17: should be refused where somebody else has brought the API, with a message that names it", func() {
@@ -134,7 +109,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 
 	It("M17: should bring the API when that is gone, and put the limits back to what the Shoot says", func() {
 		Expect(env.Client.Delete(ctx, foreign())).To(Succeed())
-		reconciled()
+		env.WaitUntilReconciled(ctx, extension)
 		eventually(func(g Gomega) {
 			getConfig(g)
 			g.Expect(config.Spec).To(Equal(maintenancev1alpha1.MaintenanceOperatorConfigSpec{
@@ -258,8 +233,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			Spec: corev1.NodeSpec{Unschedulable: true},
 		}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
-		set("")
-		reconciled()
+		env.Configure(ctx, extension, "")
+		env.WaitUntilReconciled(ctx, extension)
 		eventually(func(g Gomega) { g.Expect(managedResource()).To(MatchError(apierrors.IsNotFound, "IsNotFound")) })
 		Eventually(allowed).WithTimeout(time.Minute).Should(BeZero())
 		secret := &corev1.Secret{}
@@ -283,8 +258,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	})
 
 	It("should be enabled again with what it has left", func() {
-		set(`,"nodeMaintenance":{"maxParallelOperations":"5%"}`)
-		reconciled()
+		env.Configure(ctx, extension, `,"nodeMaintenance":{"maxParallelOperations":"5%"}`)
+		env.WaitUntilReconciled(ctx, extension)
 		eventually(func(g Gomega) {
 			getConfig(g)
 			g.Expect(config.Spec.MaxParallelOperations).To(HaveValue(Equal(intstr.FromString("5%"))))

@@ -14,8 +14,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 var _ = Describe("Shares of MachineDeployments that the provider writes without the webhook", func() {
@@ -25,10 +26,8 @@ var _ = Describe("Shares of MachineDeployments that the provider writes without 
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
 		isAtWork(ctx, namespace)
 		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0", "1"}})
-		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
-		extension.Spec.Type = "machine-preservation"
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
-			`"kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":2,"machinePreserveTimeout":"24h"}}`)}
+		extension := environment.NewExtension(namespace)
+		extension.Spec.ProviderConfig = environment.ProviderConfig(`,"machineControllerManager":{"autoPreserveFailedMax":2,"machinePreserveTimeout":"24h"}`)
 		Expect(env.Client.Create(ctx, extension)).To(Succeed())
 
 		writeWithoutAnnotations := func() *machinev1alpha1.MachineDeployment {

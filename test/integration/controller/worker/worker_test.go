@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const (
@@ -52,10 +53,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 
 		worker = env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 2, Maximum: 6, Zones: []string{"0", "1"}})
 
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		extension = environment.NewExtension(namespace)
 	})
 
 	enable := func(config map[string]any) {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 var _ = Describe("Deployment of the cluster-autoscaler", func() {
@@ -55,10 +56,7 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 		before = autoscaler.Spec.Template
 		Expect(before.Spec.Containers[0].Command).NotTo(ContainElement(flag))
 
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		extension = environment.NewExtension(namespace)
 		extension.Spec.ProviderConfig = config("1")
 		env.CreateExtension(ctx, extension)
 	})
@@ -103,6 +101,5 @@ var _ = Describe("Deployment of the cluster-autoscaler", func() {
 })
 
 func config(autoPreserveFailedMax string) *runtime.RawExtension {
-	return &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig",` +
-		`"machineControllerManager":{"autoPreserveFailedMax":` + autoPreserveFailedMax + `}}`)}
+	return environment.ProviderConfig(`,"machineControllerManager":{"autoPreserveFailedMax":` + autoPreserveFailedMax + `}`)
 }

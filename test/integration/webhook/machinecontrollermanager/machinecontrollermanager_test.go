@@ -11,7 +11,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
-	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
 
 const name = "machine-preservation-controller"
@@ -36,27 +37,19 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		GinkgoHelper()
 		namespace = env.CreateShootNamespace(ctx, enabled)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: namespace}})).To(Succeed())
 
 		// Nothing makes it ready, so that the wave of the next one would wait for it.
 		DeferCleanup(func() {
 			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}}
 			Expect(client.IgnoreNotFound(env.Client.Delete(ctx, deployment))).To(Succeed())
 		})
-		gardenlet = machinecontrollermanager.New(env.Client, namespace, fakesecretsmanager.New(env.Client, namespace), machinecontrollermanager.Values{Image: "mcm", Replicas: 1})
-		extension = &extensionsv1alpha1.Extension{
-			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
-			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
-		}
+		gardenlet = env.NewMachineControllerManager(ctx, namespace, "mcm")
+		extension = environment.NewExtension(namespace)
 	}
 	enable := func() {
 		GinkgoHelper()
 		env.CreateExtension(ctx, extension)
-		Eventually(func(g Gomega) {
-			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
-			g.Expect(extension.Status.LastOperation).NotTo(BeNil())
-			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded))
-		}).WithTimeout(time.Minute).Should(Succeed())
+		env.WaitUntilReconciled(ctx, extension)
 	}
 	get := func() *appsv1.Deployment {
 		GinkgoHelper()

@@ -15,7 +15,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
@@ -73,12 +72,10 @@ var _ = Describe("OperatingSystemConfig", func() {
 	}
 	enable := func(ctx SpecContext, namespace, evidence string) {
 		GinkgoHelper()
-		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
-		extension.Spec.Type = "machine-preservation"
-		raw := []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":` + evidence + `}`)
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+		extension := environment.NewExtension(namespace)
+		extension.Spec.ProviderConfig = environment.ProviderConfig(`,"evidence":` + evidence)
 		if err := env.Client.Create(ctx, extension); err != nil {
-			Expect(env.Client.Patch(ctx, extension, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"providerConfig":`+string(raw)+`}}`)))).To(Succeed())
+			Expect(env.Client.Patch(ctx, extension, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"providerConfig":`+string(extension.Spec.ProviderConfig.Raw)+`}}`)))).To(Succeed())
 		}
 	}
 
