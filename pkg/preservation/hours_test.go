@@ -25,7 +25,6 @@ var _ = Describe("Machine-hours", func() {
 		now     = Start.Add(time.Hour)
 		spentAt = now.Add(2 * time.Hour)
 		over    = now.Add(10 * 24 * time.Hour)
-		failing = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
 		asked   = NodeAnnotation(preserve, "now")
 	)
 
@@ -49,25 +48,10 @@ var _ = Describe("Machine-hours", func() {
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
-		group := func(spentAt time.Time, m facts.Member) Group {
-			return Group{
-				Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Hours: &Hours{SpentAt: spentAt, Until: over},
-				Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
-				Maintenance: MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour}, Members: []facts.Member{m},
-			}
-		}
-		settle := func(g Group, at time.Time) Decision {
-			GinkgoHelper()
-			last, _ := round(g, at)
-			for range 5 {
-				decisions, more := round(g, at)
-				if !more {
-					return last[0]
-				}
-				last = decisions
-			}
-			Fail("it does not come to rest")
-			return Decision{}
+		group := func(spentAt time.Time, m facts.Member) *world {
+			g := worldOf(holder, m)
+			g.Hours = &Hours{SpentAt: spentAt, Until: over}
+			return g
 		}
 		editExpiry := func(m *machinev1alpha1.Machine, at time.Time) {
 			m.Annotations[prefix+"expiry-time"] = at.Format(time.RFC3339)
@@ -78,75 +62,77 @@ var _ = Describe("Machine-hours", func() {
 
 		Context(fmt.Sprintf("%T", holder), func() {
 			DescribeTable("P18: should release what people and the share preserve when they are used up, and look again then",
-				func(rule Rule, node []NodeOption, machine ...MachineOption) {
-					g := group(spentAt, facts.Member{Machine: Machine("m", machine...), Node: Node("m", node...)})
+				func(rule Rule, onNode []NodeOption, opts ...MachineOption) {
+					g := group(spentAt, facts.Member{Machine: Machine("m", opts...), Node: Node("m", onNode...)})
 					settle(g, now)
-					record := ReadRecord(g.Members[0].Machine)
+					record := ReadRecord(machine(g))
 					Expect(record).NotTo(BeNil())
 					Expect(record.Expiry()).To(Equal(now.Add(72 * time.Hour)))
-					Expect(Decide(g, now.Add(time.Minute))[0].Next).To(BeTemporally("<=", spentAt))
+					Expect(Decide(g.Group, now.Add(time.Minute))[0].Next).To(BeTemporally("<=", spentAt))
 					settle(g, spentAt.Add(-time.Second))
-					Expect(ReadRecord(g.Members[0].Machine)).NotTo(BeNil())
+					Expect(ReadRecord(machine(g))).NotTo(BeNil())
 
-					decisions, _ := round(g, spentAt)
+					decisions, _ := round(g.Group, spentAt)
 					Expect(decisions[0]).To(And(HaveField("Rule", rule), HaveField("Why", WhyHoursUsedUp), HaveField("Verdict", Told), HaveField("ConsumeRequest", true)))
 					settle(g, spentAt)
-					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
-					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(node(g).Annotations).NotTo(HaveKey(preserve))
 				},
-				Entry("Failed, for the share", RuleMaxHours, []NodeOption{NotReady}, failing),
-				Entry("Failed, on request", RuleMaxHours, []NodeOption{NotReady, asked}, failing),
+				Entry("Failed, for the share", RuleMaxHours, []NodeOption{NotReady}, failing(now)),
+				Entry("Failed, on request", RuleMaxHours, []NodeOption{NotReady, asked}, failing(now)),
 				Entry("Running", RuleMaxHours, []NodeOption{asked}),
 			)
 
 			It("P18: should release nothing whose own expiry comes first for that reason", func() {
 				g := group(now.Add(100*time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
 				settle(g, now)
-				decisions, _ := round(g, now.Add(72*time.Hour))
+				decisions, _ := round(g.Group, now.Add(72*time.Hour))
 				Expect(decisions[0].Why).To(Equal(WhyExpired))
 			})
 
-			DescribeTable("P18: should preserve nothing anew until the month is over", func(verdict Verdict, node []NodeOption, machine ...MachineOption) {
-				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", machine...), Node: Node("m", node...)})
-				d := Decide(g, now)[0]
+			DescribeTable("P18: should preserve nothing anew until the month is over", func(verdict Verdict, onNode []NodeOption, opts ...MachineOption) {
+				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", opts...), Node: Node("m", onNode...)})
+				d := Decide(g.Group, now)[0]
 				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyHoursUsedUp), HaveField("Verdict", verdict)))
 				if verdict == Ignored {
 					Expect(d.Next).To(Equal(over))
 				}
-				Expect(Decide(g, over)[0].Target).NotTo(BeNil())
+				Expect(Decide(g.Group, over)[0].Target).NotTo(BeNil())
 			},
-				Entry("Failed, for the share", Refused, []NodeOption{NotReady}, failing),
-				Entry("Failed, on request", Refused, []NodeOption{NotReady, NodeAnnotation(preserve, "when-failed")}, failing),
+				Entry("Failed, for the share", Refused, []NodeOption{NotReady}, failing(now)),
+				Entry("Failed, on request", Refused, []NodeOption{NotReady, NodeAnnotation(preserve, "when-failed")}, failing(now)),
 				Entry("Running", Ignored, []NodeOption{asked}),
 			)
 
 			It("P18: should not concern maintenances", func() {
 				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
-				Expect(settle(g, now).Target).NotTo(BeNil())
-				Expect(settle(g, now.Add(time.Hour)).Target).NotTo(BeNil())
-				Expect(ReadRecord(g.Members[0].Machine).Cause()).To(Equal("maintenance"))
+				for _, at := range []time.Time{now, now.Add(time.Hour)} {
+					settle(g, at)
+					Expect(g.last.Target).NotTo(BeNil())
+				}
+				Expect(ReadRecord(machine(g)).Cause()).To(Equal("maintenance"))
 
 				By("Ending what people have asked for beside it")
 				g = group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
 				settle(g, now)
 				settle(g, spentAt)
-				record := ReadRecord(g.Members[0].Machine)
+				record := ReadRecord(machine(g))
 				Expect(record).NotTo(BeNil())
-				_, counted := Counted(g.Members[0].Machine)
+				_, counted := Counted(machine(g))
 				Expect(counted).To(BeTemporally("<=", spentAt))
-				Expect(Decide(g, now.Add(24*time.Hour))[0].Target).To(BeNil())
+				Expect(Decide(g.Group, now.Add(24*time.Hour))[0].Target).To(BeNil())
 			})
 
 			DescribeTable("P18 P6: should let an operator who edits the expiry decide", func(edit time.Duration, node ...NodeOption) {
 				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", node...)})
 				settle(g, now)
-				editExpiry(g.Members[0].Machine, now.Add(edit))
+				editExpiry(machine(g), now.Add(edit))
 				settle(g, now.Add(time.Minute))
 				settle(g, spentAt)
 				settle(g, spentAt.Add(time.Hour))
-				Expect(ReadRecord(g.Members[0].Machine)).NotTo(BeNil())
-				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(now.Add(edit)))
-				decisions, _ := round(g, now.Add(edit))
+				Expect(ReadRecord(machine(g))).NotTo(BeNil())
+				Expect(ReadRecord(machine(g)).Expiry()).To(Equal(now.Add(edit)))
+				decisions, _ := round(g.Group, now.Add(edit))
 				Expect(decisions[0].Target).To(BeNil())
 			},
 				Entry("to later", 100*time.Hour, asked),
@@ -158,27 +144,27 @@ var _ = Describe("Machine-hours", func() {
 				settle(g, now)
 				g.MaxTimeout = time.Hour
 				settle(g, spentAt)
-				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(now.Add(72*time.Hour)), "it concerns only what begins (P13)")
+				Expect(ReadRecord(machine(g)).Expiry()).To(Equal(now.Add(72*time.Hour)), "it concerns only what begins (P13)")
 				g.Hours = &Hours{SpentAt: spentAt, Until: over}
-				decisions, _ := round(g, spentAt)
+				decisions, _ := round(g.Group, spentAt)
 				Expect(decisions[0]).To(And(HaveField("Target", BeNil()), HaveField("Rule", RuleMaxHours), HaveField("Why", WhyHoursUsedUp)))
 			})
 
 			DescribeTable("P18 P6: should still know an edit after something else has preserved the machine for longer", func(begin, end func(*facts.Member)) {
 				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
 				settle(g, now)
-				editExpiry(g.Members[0].Machine, now.Add(10*time.Hour))
+				editExpiry(machine(g), now.Add(10*time.Hour))
 				settle(g, now.Add(time.Minute))
 				begin(&g.Members[0])
 				settle(g, now.Add(2*time.Minute))
-				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(BeTemporally(">", now.Add(10*time.Hour)))
+				Expect(ReadRecord(machine(g)).Expiry()).To(BeTemporally(">", now.Add(10*time.Hour)))
 				end(&g.Members[0])
 				settle(g, now.Add(3*time.Minute))
 				settle(g, spentAt)
-				record := ReadRecord(g.Members[0].Machine)
+				record := ReadRecord(machine(g))
 				Expect(record).NotTo(BeNil())
 				Expect(record.Expiry()).To(Equal(now.Add(10 * time.Hour)))
-				decisions, _ := round(g, now.Add(10*time.Hour))
+				decisions, _ := round(g.Group, now.Add(10*time.Hour))
 				Expect(decisions[0].Target).To(BeNil())
 			},
 				Entry("a maintenance that is over",
@@ -186,7 +172,7 @@ var _ = Describe("Machine-hours", func() {
 					func(m *facts.Member) { delete(m.Node.Annotations, maintenance) }),
 				Entry("the share, because the machine has failed, which ends with the machine-hours",
 					func(m *facts.Member) {
-						failing(m.Machine)
+						failing(now)(m.Machine)
 						NotReady(m.Node)
 					}, func(*facts.Member) {}),
 			)
@@ -198,14 +184,14 @@ var _ = Describe("Machine-hours", func() {
 				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
 				settle(g, now)
 				anew := now.Add(time.Minute)
-				status := &g.Members[0].Machine.Status.CurrentStatus
+				status := &machine(g).Status.CurrentStatus
 				status.LastUpdateTime, status.PreserveExpiryTime = metav1.NewTime(anew), &metav1.Time{Time: anew.Add(96 * time.Hour)}
 				settle(g, anew)
 				By("Restarting the timer that shows it")
-				status = &g.Members[0].Machine.Status.CurrentStatus
+				status = &machine(g).Status.CurrentStatus
 				status.LastUpdateTime = metav1.NewTime(anew.Add(time.Minute))
 				settle(g, anew.Add(time.Minute))
-				decisions, _ := round(g, spentAt)
+				decisions, _ := round(g.Group, spentAt)
 				Expect(decisions[0]).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyHoursUsedUp)))
 			})
 
@@ -214,37 +200,37 @@ var _ = Describe("Machine-hours", func() {
 				hours := g.Hours
 				g.Hours = nil
 				settle(g, now)
-				Expect(ReadNotes(g.Members[0].Machine).Written).To(BeZero())
+				Expect(ReadNotes(machine(g)).Written).To(BeZero())
 				g.Hours = hours
 				settle(g, now)
-				Expect(ReadNotes(g.Members[0].Machine).Written).To(Equal(now.Add(72 * time.Hour)))
-				_, changed := round(g, now.Add(time.Hour))
+				Expect(ReadNotes(machine(g)).Written).To(Equal(now.Add(72 * time.Hour)))
+				_, changed := round(g.Group, now.Add(time.Hour))
 				Expect(changed).To(BeFalse())
 				g.Hours = nil
 				settle(g, now)
-				Expect(ReadNotes(g.Members[0].Machine).Written).To(BeZero())
+				Expect(ReadNotes(machine(g)).Written).To(BeZero())
 			})
 
 			It("M12 P18: should tell of a maintenance that has had its time, also when machine-hours are used up", func() {
 				had := Annotation(maintainedSince, now.Add(-24*time.Hour).Format(time.RFC3339))
 				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", had), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
-				Expect(Decide(g, now)[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
+				Expect(Decide(g.Group, now)[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
 			})
 
 			It("P17: should count for people and the share, and not what is held before a deadline", func() {
 				near := Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+10*time.Second))
 				g := group(time.Time{}, facts.Member{Machine: Machine("m", near), Node: Node("m", NotReady)})
 				settle(g, now)
-				Expect(ReadRecord(g.Members[0].Machine).Provisional).To(BeTrue())
-				_, until := Counted(g.Members[0].Machine)
+				Expect(ReadRecord(machine(g)).Provisional).To(BeTrue())
+				_, until := Counted(machine(g))
 				Expect(until).To(BeZero())
 				settle(g, now.Add(10*time.Second))
-				kept, until := Counted(g.Members[0].Machine)
+				kept, until := Counted(machine(g))
 				Expect(kept).To(Equal(Span{Since: now.Add(10 * time.Second)}))
-				Expect(until).To(Equal(ReadRecord(g.Members[0].Machine).Expiry()))
+				Expect(until).To(Equal(ReadRecord(machine(g)).Expiry()))
 
 				By("Deleting it")
-				machine := g.Members[0].Machine.DeepCopy()
+				machine := machine(g).DeepCopy()
 				machine.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Minute)}
 				kept, until = Counted(machine)
 				Expect(kept).To(Equal(Span{Since: now.Add(10 * time.Second), Until: now.Add(time.Minute)}))
@@ -254,9 +240,9 @@ var _ = Describe("Machine-hours", func() {
 			It("P17: should tell when a preservation was over", func() {
 				g := group(time.Time{}, facts.Member{Machine: Machine("m"), Node: Node("m", asked)})
 				settle(g, now)
-				delete(g.Members[0].Node.Annotations, preserve)
+				delete(node(g).Annotations, preserve)
 				settle(g, now.Add(time.Hour))
-				kept, until := Counted(g.Members[0].Machine)
+				kept, until := Counted(machine(g))
 				Expect(kept).To(Equal(Span{Since: now, Until: now.Add(time.Hour)}))
 				Expect(until).To(BeZero())
 			})
@@ -265,17 +251,17 @@ var _ = Describe("Machine-hours", func() {
 				g := group(spentAt, facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
 				g.Validation = &Validation{Condition: "Proven", Timeout: time.Hour}
 				settle(g, now)
-				delete(g.Members[0].Node.Annotations, maintenance)
-				g.Members[0].Node.Spec.Taints = append(g.Members[0].Node.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintPreserved, Effect: corev1.TaintEffectNoSchedule})
+				delete(node(g).Annotations, maintenance)
+				node(g).Spec.Taints = append(node(g).Spec.Taints, corev1.Taint{Key: v1alpha1.TaintPreserved, Effect: corev1.TaintEffectNoSchedule})
 				settle(g, spentAt.Add(-time.Minute))
-				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(prefix+"cause", "now"))
+				Expect(machine(g).Annotations).To(HaveKeyWithValue(prefix+"cause", "now"))
 
 				settle(g, spentAt)
-				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(Equal(spentAt.Add(59 * time.Minute)))
-				_, counted := Counted(g.Members[0].Machine)
+				Expect(ReadRecord(machine(g)).Expiry()).To(Equal(spentAt.Add(59 * time.Minute)))
+				_, counted := Counted(machine(g))
 				Expect(counted).To(Equal(spentAt))
 				settle(g, spentAt.Add(time.Hour))
-				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+				Expect(ReadRecord(machine(g))).To(BeNil())
 			})
 		})
 	}

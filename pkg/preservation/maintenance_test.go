@@ -28,106 +28,48 @@ var _ = Describe("Maintenance", func() {
 	var (
 		now     = Start.Add(time.Hour)
 		since   = func(t time.Time) NodeOption { return NodeAnnotation(maintenance, stamp(t)) }
-		failing = func(at time.Time) MachineOption {
-			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
-		}
 		running = Phase(machinev1alpha1.MachineRunning, now)
 	)
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(members ...facts.Member) *Group {
-			return &Group{
-				Holder:         holder,
-				Share:          new(int32(1)),
-				Timeout:        72 * time.Hour,
-				MaxTimeout:     longest,
-				Pool:           facts.Pool{Replicas: 3},
-				Timeouts:       facts.DefaultTimeouts,
-				NodeConditions: facts.DefaultNodeConditions,
-				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: hold},
-				Members:        members,
-			}
-		}
-		// settle looks until there is nothing more to be done, and returns the rules that were followed.
-		settle := func(g *Group, now time.Time) (rules []Rule) {
-			GinkgoHelper()
-			for range 6 {
-				decisions, changed := round(*g, now)
-				if !changed {
-					return rules
-				}
-				for _, d := range decisions {
-					if d.Rule != "" {
-						rules = append(rules, d.Rule)
-					}
-				}
-			}
-			Fail("it does not come to rest")
-			return nil
-		}
-		edit := func(g *Group, opts ...any) {
-			m := &g.Members[0]
-			m.Machine, m.Node = m.Machine.DeepCopy(), m.Node.DeepCopy()
-			for _, opt := range opts {
-				switch opt := opt.(type) {
-				case MachineOption:
-					opt(m.Machine)
-				case func(*machinev1alpha1.Machine):
-					opt(m.Machine)
-				case NodeOption:
-					opt(m.Node)
-				default:
-					Fail(fmt.Sprintf("%T", opt))
-				}
-			}
-		}
+		group := func(members ...facts.Member) *world { return worldOf(holder, members...) }
 		over := NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) })
-		tainted := func(node *corev1.Node) bool { _, is := TaintedSince(node); return is }
-		machine := func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
 		// maintained is a running machine whose node has been under maintenance from now on.
-		maintained := func(opts ...NodeOption) *Group {
+		maintained := func(opts ...NodeOption) *world {
 			GinkgoHelper()
 			g := group(facts.Member{Machine: Machine("m"), Node: Node("m", append(opts, since(now))...)})
 			Expect(settle(g, now)).To(ConsistOf(RuleMaintenance))
 			return g
 		}
-		expectClaim := func(g *Group, phase string, expiry time.Time) {
+		expectClaim := func(g *world, phase string, expiry time.Time) {
 			GinkgoHelper()
 			Expect(machine(g).Annotations).To(And(
 				HaveKeyWithValue(prefix+"cause", "maintenance"),
 				HaveKeyWithValue(prefix+"phase", phase),
 				HaveKeyWithValue(prefix+"expiry-time", stamp(expiry)),
 			))
-			Expect(g.Members[0].Node.Annotations).To(HaveKeyWithValue(disabled, "true"))
-			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+			Expect(node(g).Annotations).To(HaveKeyWithValue(disabled, "true"))
+			Expect(node(g).Spec.Taints).To(BeEmpty())
 		}
-		expectUnheld := func(g *Group) {
+		expectUnheld := func(g *world) {
 			GinkgoHelper()
 			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 			Expect(machine(g).Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
 			Expect(Noted(machine(g))).NotTo(HaveKey(prefix + "request"))
-			Expect(g.Members[0].Node.Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
-			Expect(conditionTrue(g.Members[0].Node)).To(BeFalse())
+			Expect(node(g).Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
+			Expect(conditionTrue(node(g))).To(BeFalse())
 		}
-		expectHeld := func(g *Group, expiry time.Time) {
+		expectHeld := func(g *world, expiry time.Time) {
 			GinkgoHelper()
 			if native {
 				Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
 			} else {
 				Expect(machine(g).Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-10*time.Minute)))
 			}
-			Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+			Expect(conditionTrue(node(g))).To(BeTrue())
 		}
-		expectFree := func(g *Group) {
-			GinkgoHelper()
-			Expect(ReadRecord(machine(g))).To(BeNil())
-			Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
-			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
-			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-		}
-
 		Context(fmt.Sprintf("%T", holder), func() {
 			It("M12: should protect the machine at once, and not hold it before its deadline is near", func() {
 				g := maintained()
@@ -146,7 +88,7 @@ var _ = Describe("Maintenance", func() {
 			It("M12: should write nothing but the record and the protection, and nothing when neither changes", func() {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", since(now))})
 				var written int
-				for _, step := range Steps(holder, Decide(*g, now)[0], g.Timeouts, now) {
+				for _, step := range Steps(holder, Decide(g.Group, now)[0], g.Timeouts, now) {
 					if Changes(step) {
 						written++
 					}
@@ -156,16 +98,16 @@ var _ = Describe("Maintenance", func() {
 				for _, at := range []time.Duration{time.Second, time.Hour, hold - time.Second} {
 					Expect(settle(g, now.Add(at))).To(BeEmpty())
 				}
-				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", now.Add(hold)))
+				Expect(Decide(g.Group, now)[0].Next).To(BeTemporally("==", now.Add(hold)))
 			})
 
 			It("M12: should leave a machine alone whose node is not under maintenance, or where nobody has enabled that", func() {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m")})
 				Expect(settle(g, now)).To(BeEmpty())
-				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				Expect(Steps(holder, Decide(g.Group, now)[0], g.Timeouts, now)).To(BeEmpty())
 				edit(g, since(now))
 				g.Maintenance.Enabled = false
-				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				Expect(Steps(holder, Decide(g.Group, now)[0], g.Timeouts, now)).To(BeEmpty())
 			})
 
 			It("M12: should take the hold back when a reboot is over, and put the request back that the hold has replaced", func() {
@@ -174,7 +116,7 @@ var _ = Describe("Maintenance", func() {
 					up := now.Add(time.Hour)
 					edit(g, Phase(machinev1alpha1.MachineUnknown, up.Add(-9*time.Minute-45*time.Second)), NodeOption(NotReady))
 					settle(g, up)
-					Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+					Expect(conditionTrue(node(g))).To(BeTrue())
 					edit(g, running, Condition("Ready", "True", "", ""))
 					settle(g, up)
 					expectClaim(g, "Running:Preserved", now.Add(hold))
@@ -189,7 +131,7 @@ var _ = Describe("Maintenance", func() {
 				settle(g, now)
 				expectClaim(g, "Failed:Preserved", now.Add(hold))
 				expectHeld(g, now.Add(hold))
-				Expect(PreservedCondition(g.Members[0].Node).Reason).To(Equal("Preserved"))
+				Expect(PreservedCondition(node(g)).Reason).To(Equal("Preserved"))
 				Expect(ReadRecord(machine(g)).HasPlace(now)).To(BeFalse())
 				Expect(ReadRecord(g.Members[1].Machine).HasPlace(now)).To(BeTrue())
 			})
@@ -197,23 +139,23 @@ var _ = Describe("Maintenance", func() {
 			It("M12 M14: should suspend the drain of an auto-preserved machine, which goes on counting, and resume it afterwards", func() {
 				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)}, facts.Member{Machine: Machine("other"), Node: Node("other")})
 				settle(g, now)
-				Expect(tainted(g.Members[0].Node)).To(BeTrue())
+				Expect(tainted(g)).To(BeTrue())
 
 				edit(g, since(now))
 				Expect(settle(g, now)).To(ConsistOf(RuleMaintenance))
-				Expect(tainted(g.Members[0].Node)).To(BeFalse())
-				Expect(PreservedCondition(g.Members[0].Node).Reason).To(Equal("Preserved"))
+				Expect(tainted(g)).To(BeFalse())
+				Expect(PreservedCondition(node(g)).Reason).To(Equal("Preserved"))
 				Expect(machine(g).Annotations).To(And(HaveKeyWithValue(prefix+"cause", "auto"), HaveKeyWithValue(prefix+"phase", "Failed:Preserved")))
 				Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
 				failing(now)(g.Members[1].Machine)
 				NotReady(g.Members[1].Node)
-				Expect(Decide(*g, now)[1]).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused)), "P1: the place is taken")
+				Expect(Decide(g.Group, now)[1]).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused)), "P1: the place is taken")
 
 				edit(g, over)
 				settle(g, now)
-				Expect(tainted(g.Members[0].Node)).To(BeFalse(), "M13: it may be on its way back")
+				Expect(tainted(g)).To(BeFalse(), "M13: it may be on its way back")
 				settle(g, now.Add(10*time.Minute))
-				Expect(tainted(g.Members[0].Node)).To(BeTrue())
+				Expect(tainted(g)).To(BeTrue())
 				Expect(ReadRecord(machine(g)).Claims).To(ConsistOf(HaveField("Cause", "auto")))
 			})
 
@@ -304,7 +246,7 @@ var _ = Describe("Maintenance", func() {
 					g := maintained(NodeAnnotation(preserve, request))
 					Expect(settle(g, now.Add(hold))).To(ConsistOf(RuleRelease))
 					expectFree(g)
-					Expect(g.Members[0].Node.Annotations).To(HaveKeyWithValue(preserve, request), "it has not had its time")
+					Expect(node(g).Annotations).To(HaveKeyWithValue(preserve, request), "it has not had its time")
 					for at := hold; at < 2*longest; at += 5 * time.Hour {
 						Expect(settle(g, now.Add(at))).To(BeEmpty())
 					}
@@ -321,11 +263,11 @@ var _ = Describe("Maintenance", func() {
 				settle(g, begins)
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 				settle(g, now.Add(hold))
-				Expect(Decide(*g, now.Add(hold))[0].Verdict).To(Equal(Untold), "the end was told")
+				Expect(Decide(g.Group, now.Add(hold))[0].Verdict).To(Equal(Untold), "the end was told")
 				edit(g, since(now.Add(30*time.Hour)))
-				Expect(Decide(*g, now.Add(30*time.Hour))[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
+				Expect(Decide(g.Group, now.Add(30*time.Hour))[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
 				g.Maintenance.Enabled = false
-				Expect(Decide(*g, now.Add(30*time.Hour))[0].Verdict).To(Equal(Untold))
+				Expect(Decide(g.Group, now.Add(30*time.Hour))[0].Verdict).To(Equal(Untold))
 				g.Maintenance.Enabled = true
 				Expect(settle(g, now.Add(30*time.Hour))).To(BeEmpty())
 				Expect(settle(g, now.Add(longest+time.Hour))).To(BeEmpty(), "it is still that one")
@@ -364,7 +306,7 @@ var _ = Describe("Maintenance", func() {
 				edit(g, over)
 				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
 				expectFree(g)
-				Expect(PreservedCondition(g.Members[0].Node)).To(BeNil())
+				Expect(PreservedCondition(node(g))).To(BeNil())
 				Expect(Noted(machine(g))).To(Equal(map[string]string{maintainedSince: stamp(now) + "/" + stamp(now)}))
 			})
 
@@ -400,14 +342,9 @@ var _ = Describe("Maintenance", func() {
 			DescribeTable("M12: should count the time as used up of which people have kept more, and the maintenance goes on",
 				func(claims string, rules []Rule, want []string, opts ...any) {
 					g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now.Add(hold))), Node: Node("m", since(now.Add(-time.Hour)))})
-					g.Remediation.Enabled = true
 					edit(g, append(opts, Annotation(prefix+"claims", strings.NewReplacer("PAST", stamp(now), "LATER", stamp(now.Add(hold))).Replace(claims)))...)
 					Expect(settle(g, now)).To(Equal(rules))
-					var causes []string
-					for _, claim := range ReadRecord(machine(g)).Claims {
-						causes = append(causes, claim.Cause)
-					}
-					Expect(causes).To(Equal(want))
+					Expect(causes(g)).To(Equal(want))
 				},
 				Entry("P6: an operator has cut it short", "now=LATER,maintenance=PAST", []Rule{RuleClaims}, []string{"now"}, NodeAnnotation(preserve, "now")),
 				Entry("P1: a place is free when its own time is over", "auto=PAST,maintenance=LATER", nil, []string{"maintenance"}),
@@ -429,20 +366,20 @@ var _ = Describe("Maintenance", func() {
 				edit(g, over)
 				settle(g, now.Add(2*time.Hour))
 				expectFree(g)
-				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+				Expect(node(g).Annotations).NotTo(HaveKey(preserve))
 			})
 
 			It("M12: should look again when one begins that was announced too early, after the time of others was used up", func() {
 				used := Annotation(maintainedSince, stamp(now.Add(-hold))+"/"+stamp(now.Add(-time.Minute)))
 				g := group(facts.Member{Machine: Machine("m", used), Node: Node("m", since(now.Add(5*time.Minute)))})
-				Expect(Decide(*g, now)[0]).To(And(HaveField("Target", BeNil()), HaveField("Next", now.Add(5*time.Minute))))
+				Expect(Decide(g.Group, now)[0]).To(And(HaveField("Target", BeNil()), HaveField("Next", now.Add(5*time.Minute))))
 			})
 
 			It("M12 P1: should leave the place to another machine that fails in the same moment", func() {
 				g := maintained()
 				g.Members = append(g.Members, facts.Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
 				edit(g, failing(now), NodeOption(NotReady))
-				Expect(Decide(*g, now)[1].TakesPlace()).To(BeTrue())
+				Expect(Decide(g.Group, now)[1].TakesPlace()).To(BeTrue())
 			})
 
 			DescribeTable("M12: should say until when a machine is kept, or why not", func(until time.Time, why reason.Reason, opts ...any) {
@@ -450,7 +387,7 @@ var _ = Describe("Maintenance", func() {
 				edit(g, opts...)
 				m := g.Members[0]
 				g.Members = []facts.Member{{Machine: Machine("other"), Node: Node("other")}}
-				at, because := MaintainedUntil(*g, m, now)
+				at, because := MaintainedUntil(g.Group, m, now)
 				Expect([]any{at, because}).To(Equal([]any{until, why}))
 			},
 				Entry("it is kept", now.Add(hold), reason.Reason{}),
@@ -517,7 +454,7 @@ var _ = Describe("Maintenance", func() {
 				g := maintained()
 				edit(g, failing(now), NodeOption(NotReady))
 				settle(g, now)
-				node := g.Members[0].Node
+				node := node(g)
 				g.Members[0].Node, g.Members[0].NodeUnknown = nil, true
 				Expect(settle(g, now.Add(time.Hour))).To(BeEmpty())
 				g.Members[0].Node = node

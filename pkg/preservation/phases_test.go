@@ -23,7 +23,6 @@ var _ = Describe("A phase that is not known", func() {
 	var (
 		now      = Start.Add(time.Hour)
 		later    = now.Add(20 * time.Hour)
-		failing  = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
 		near     = Phase(machinev1alpha1.MachineUnknown, now.Add(-580*time.Second))
 		maintain = NodeAnnotation(maintenance, stamp(now))
 		cycle    = Annotation(remediation, stamp(later))
@@ -39,39 +38,13 @@ var _ = Describe("A phase that is not known", func() {
 	)
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
-		group := func(m facts.Member) *Group {
-			return &Group{
-				Holder:         holder,
-				Share:          new(int32(1)),
-				Timeout:        72 * time.Hour,
-				MaxTimeout:     336 * time.Hour,
-				Pool:           facts.Pool{Replicas: 3},
-				Timeouts:       facts.DefaultTimeouts,
-				NodeConditions: facts.DefaultNodeConditions,
-				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
-				Remediation:    RemediationOptions{Enabled: true},
-				Members:        []facts.Member{m},
-			}
-		}
-		// settle looks until there is nothing more to be done, and returns the last decision.
-		settle := func(g *Group, now time.Time) Decision {
-			GinkgoHelper()
-			for range 6 {
-				decisions, changed := round(*g, now)
-				if !changed {
-					Expect(decisions[0].Next.IsZero() || decisions[0].Next.After(now)).To(BeTrue(), "it does not look again at once")
-					return decisions[0]
-				}
-			}
-			Fail("it does not come to rest")
-			return Decision{}
-		}
+		group := func(m facts.Member) *world { return worldOf(holder, m) }
 		member := func(node []NodeOption, opts ...MachineOption) facts.Member {
 			return facts.Member{Machine: Machine("m", opts...), Node: Node("m", node...)}
 		}
 
 		Context(fmt.Sprintf("%T", holder), func() {
-			DescribeTable("should begin nothing, and touch nothing that is not ours", func(m facts.Member, changes ...func(*Group)) {
+			DescribeTable("should begin nothing, and touch nothing that is not ours", func(m facts.Member, changes ...func(*world)) {
 				foreign(&m, now)
 				g := group(m)
 				for _, change := range changes {
@@ -79,14 +52,14 @@ var _ = Describe("A phase that is not known", func() {
 				}
 				m = g.Members[0]
 				for _, at := range []time.Duration{0, time.Hour, 100 * time.Hour, 1000 * time.Hour} {
-					decision := settle(g, now.Add(at))
-					Expect(decision.Target).To(BeNil())
-					Expect(equal(g.Members[0].Machine, m.Machine)).To(BeTrue(), "%v became %v", m.Machine, g.Members[0].Machine)
-					Expect(equal(g.Members[0].Node, m.Node)).To(BeTrue())
+					settle(g, now.Add(at))
+					Expect(g.last.Target).To(BeNil())
+					Expect(equal(machine(g), m.Machine)).To(BeTrue(), "%v became %v", m.Machine, machine(g))
+					Expect(equal(node(g), m.Node)).To(BeTrue())
 				}
 			},
 				Entry("a machine", member(nil)),
-				Entry("a candidate for the share", member(nil, failing)),
+				Entry("a candidate for the share", member(nil, failing(now))),
 				Entry("one that never joined", facts.Member{Machine: Machine("m", NeverJoined)}),
 				Entry("one whose node is not known", facts.Member{Machine: Machine("m"), NodeUnknown: true}),
 				Entry("now is asked for", member([]NodeOption{NodeAnnotation(preserve, "now")})),
@@ -103,28 +76,28 @@ var _ = Describe("A phase that is not known", func() {
 				Entry("machine-controller-manager has preserved it", member(nil, Native(now.Add(-time.Hour)))),
 				Entry("it has had its time", member(nil, Annotation(released, stamp(now.Add(-time.Hour))))),
 				Entry("it was kept for as long as it may be", member(nil, Annotation(preservedSince, stamp(now.Add(-400*time.Hour))))),
-				Entry("its pool is updated", member(nil), func(g *Group) { g.Rollout = true }),
-				Entry("its pool is removed", member(nil, Native(later)), func(g *Group) { g.Replicas = 0 }),
-				Entry("the share is not known", member(nil, Native(later)), func(g *Group) { g.Share = nil }),
-				Entry("the extension is disabled", member(nil, Native(later)), func(g *Group) { g.Disabled = true }),
+				Entry("its pool is updated", member(nil), func(g *world) { g.Rollout = true }),
+				Entry("its pool is removed", member(nil, Native(later)), func(g *world) { g.Replicas = 0 }),
+				Entry("the share is not known", member(nil, Native(later)), func(g *world) { g.Share = nil }),
+				Entry("the extension is disabled", member(nil, Native(later)), func(g *world) { g.Disabled = true }),
 			)
 
 			It("should tell people whose request waits for the phase, and heed it after that", func() {
 				g := group(member([]NodeOption{NodeAnnotation(preserve, "now")}))
 				foreign(&g.Members[0], now)
-				decision := settle(g, now)
-				Expect(decision.Verdict).To(Equal(Ignored))
-				Expect(decision.Why).To(Equal(WhyPhaseNotKnown))
-				g.Members[0].Machine = g.Members[0].Machine.DeepCopy()
-				Phase(machinev1alpha1.MachineRunning, now.Add(time.Hour))(g.Members[0].Machine)
+				settle(g, now)
+				Expect(g.last.Verdict).To(Equal(Ignored))
+				Expect(g.last.Why).To(Equal(WhyPhaseNotKnown))
+				g.Members[0].Machine = machine(g).DeepCopy()
+				Phase(machinev1alpha1.MachineRunning, now.Add(time.Hour))(machine(g))
 				settle(g, now.Add(time.Hour))
-				Expect(ReadRecord(g.Members[0].Machine).Cause()).To(Equal("now"))
+				Expect(ReadRecord(machine(g)).Cause()).To(Equal("now"))
 			})
 
 			It("M12: should say that a maintenance does not keep the machine, and why", func() {
 				g := group(member([]NodeOption{maintain}))
 				foreign(&g.Members[0], now)
-				until, why := MaintainedUntil(*g, g.Members[0], now)
+				until, why := MaintainedUntil(g.Group, g.Members[0], now)
 				Expect(until).To(BeZero())
 				Expect(why).To(Equal(WhyPhaseNotKnown))
 			})
@@ -132,30 +105,29 @@ var _ = Describe("A phase that is not known", func() {
 			DescribeTable("should take nothing away that is promised, and keep nothing beyond its expiry", func(m facts.Member, failed bool) {
 				g := group(m)
 				settle(g, now)
-				before := ReadRecord(g.Members[0].Machine)
+				before := ReadRecord(machine(g))
 				Expect(before).NotTo(BeNil(), "it is preserved")
 				Expect(before.Failed).To(Equal(failed))
 
 				foreign(&g.Members[0], now)
-				expiry, status := before.Expiry(), g.Members[0].Machine.Status.CurrentStatus
-				protection := g.Members[0].Node.Annotations
+				expiry, status := before.Expiry(), machine(g).Status.CurrentStatus
+				protection := node(g).Annotations
 				for at := now; at.Before(expiry); at = at.Add(11 * time.Minute) {
 					settle(g, at)
-					record := ReadRecord(g.Members[0].Machine)
+					record := ReadRecord(machine(g))
 					Expect(record).NotTo(BeNil(), "at %s", at)
 					Expect(record.Claims).To(Equal(slices.DeleteFunc(slices.Clone(before.Claims), func(c Claim) bool { return !at.Before(c.Expiry) })), "each ends by itself")
 					Expect(record.Failed).To(Equal(failed), "nothing fails, and nothing recovers")
 					Expect(record.Expiry()).To(BeTemporally("==", expiry))
-					Expect(g.Members[0].Machine.Status.CurrentStatus).To(Equal(status))
-					Expect(g.Members[0].Node.Annotations).To(Equal(protection))
-					_, tainted := TaintedSince(g.Members[0].Node)
-					Expect(tainted).To(Equal(before.Drains()))
+					Expect(machine(g).Status.CurrentStatus).To(Equal(status))
+					Expect(node(g).Annotations).To(Equal(protection))
+					Expect(tainted(g)).To(Equal(before.Drains()))
 				}
 
 				settle(g, expiry)
-				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+				Expect(ReadRecord(machine(g))).To(BeNil())
 				settle(g, expiry.Add(time.Hour)) // its node was to go with it, and does not
-				machine, node := g.Members[0].Machine, g.Members[0].Node
+				machine, node := machine(g), node(g)
 				Expect(machine.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachinePhase("Rebooting")))
 				Expect(machine.Status.CurrentStatus.PreserveExpiryTime == nil || !machine.Status.CurrentStatus.PreserveExpiryTime.After(expiry)).To(BeTrue())
 				Expect(machine.Annotations).NotTo(HaveKey(preserve))
@@ -164,15 +136,15 @@ var _ = Describe("A phase that is not known", func() {
 				Expect(conditionTrue(node)).To(BeFalse())
 			},
 				Entry("now", member([]NodeOption{NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "20h")}), false),
-				Entry("now, and it has failed", member([]NodeOption{NodeAnnotation(preserve, "now"), NotReady}, failing), true),
-				Entry("when-failed", member([]NodeOption{NodeAnnotation(preserve, "when-failed"), NotReady}, failing), true),
-				Entry("auto", member([]NodeOption{NotReady}, failing), true),
+				Entry("now, and it has failed", member([]NodeOption{NodeAnnotation(preserve, "now"), NotReady}, failing(now)), true),
+				Entry("when-failed", member([]NodeOption{NodeAnnotation(preserve, "when-failed"), NotReady}, failing(now)), true),
+				Entry("auto", member([]NodeOption{NotReady}, failing(now)), true),
 				Entry("auto, and it is about to fail", member([]NodeOption{NotReady}, near), false),
 				Entry("now, and it is about to fail", member([]NodeOption{NodeAnnotation(preserve, "now"), NotReady}, near), false),
 				Entry("maintenance and now", member([]NodeOption{NodeAnnotation(preserve, "now"), maintain}), false),
-				Entry("maintenance, and it has failed", member([]NodeOption{maintain, NotReady}, failing), true),
+				Entry("maintenance, and it has failed", member([]NodeOption{maintain, NotReady}, failing(now)), true),
 				Entry("maintenance", member([]NodeOption{maintain}), false),
-				Entry("a power cycle", member([]NodeOption{NotReady}, cycle, failing), true),
+				Entry("a power cycle", member([]NodeOption{NotReady}, cycle, failing(now)), true),
 				Entry("a power cycle of a machine that is well", member(nil, cycle), false),
 			)
 
@@ -181,10 +153,10 @@ var _ = Describe("A phase that is not known", func() {
 				settle(g, now)
 				foreign(&g.Members[0], now)
 				settle(g, now.Add(time.Hour))
-				g.Members[0].Machine = g.Members[0].Machine.DeepCopy()
+				g.Members[0].Machine = machine(g).DeepCopy()
 				g.Members[0].Node = Node("m", node...)
-				phase(g.Members[0].Machine)
-				decisions, _ := round(*g, now.Add(2*time.Hour))
+				phase(machine(g))
+				decisions, _ := round(g.Group, now.Add(2*time.Hour))
 				Expect(decisions[0].Rule).To(BeElementOf(rules...))
 			},
 				Entry("it has rebooted: it did not fail", nil, Phase(machinev1alpha1.MachineRunning, now.Add(2*time.Hour)), RuleMargin),
@@ -192,23 +164,23 @@ var _ = Describe("A phase that is not known", func() {
 			)
 
 			It("P8: should finish a release that was interrupted", func() {
-				m := member([]NodeOption{NodeAnnotation(preserve, "when-failed"), NotReady}, failing)
+				m := member([]NodeOption{NodeAnnotation(preserve, "when-failed"), NotReady}, failing(now))
 				g := group(m)
 				settle(g, now)
-				expiry := ReadRecord(g.Members[0].Machine).Expiry()
+				expiry := ReadRecord(machine(g)).Expiry()
 				kept := g.Members[0]
-				steps := len(Steps(holder, Decide(*g, expiry)[0], g.Timeouts, expiry))
+				steps := len(Steps(holder, Decide(g.Group, expiry)[0], g.Timeouts, expiry))
 				for done := range steps {
 					g := group(kept)
-					for _, step := range Steps(holder, Decide(*g, expiry)[0], g.Timeouts, expiry)[:done] {
+					for _, step := range Steps(holder, Decide(g.Group, expiry)[0], g.Timeouts, expiry)[:done] {
 						Make(step, &g.Members[0])
 					}
 					foreign(&g.Members[0], expiry)
 					settle(g, expiry)
 					settle(g, expiry.Add(time.Hour))
-					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil(), "after %d steps", done)
-					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
-					Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+					Expect(ReadRecord(machine(g))).To(BeNil(), "after %d steps", done)
+					Expect(node(g).Annotations).NotTo(HaveKey(disabled))
+					Expect(node(g).Spec.Taints).To(BeEmpty())
 				}
 			})
 		})

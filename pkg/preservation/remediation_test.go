@@ -22,94 +22,39 @@ import (
 var _ = Describe("Remediation", func() {
 	const longest = 336 * time.Hour
 	var (
-		now     = Start.Add(time.Hour)
-		until   = now.Add(time.Hour)
-		asks    = func(t time.Time) MachineOption { return Annotation(remediation, stamp(t)) }
-		failing = func(at time.Time) MachineOption {
-			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
-		}
+		now       = Start.Add(time.Hour)
+		until     = now.Add(time.Hour)
+		asks      = func(t time.Time) MachineOption { return Annotation(remediation, stamp(t)) }
 		running   = Phase(machinev1alpha1.MachineRunning, now)
 		ready     = Condition("Ready", "True", "", "")
 		over      = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
-		tainted   = func(g *Group) bool { _, is := TaintedSince(g.Members[0].Node); return is }
 		forbidden = func(annotations map[string]string) bool { return annotations[preserve] == "false" }
-		machine   = func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
-		causes    = func(g *Group) (causes []string) {
-			if record := ReadRecord(machine(g)); record != nil {
-				for _, claim := range record.Claims {
-					causes = append(causes, claim.Cause)
-				}
-			}
-			return causes
-		}
 	)
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(members ...facts.Member) *Group {
-			return &Group{
-				Holder:         holder,
-				Share:          new(int32(0)),
-				Timeout:        72 * time.Hour,
-				MaxTimeout:     longest,
-				Pool:           facts.Pool{Replicas: 3},
-				Timeouts:       facts.DefaultTimeouts,
-				NodeConditions: facts.DefaultNodeConditions,
-				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
-				Remediation:    RemediationOptions{Enabled: true},
-				Members:        members,
-			}
+		group := func(members ...facts.Member) *world {
+			g := worldOf(holder, members...)
+			g.Share = new(int32(0))
+			return g
 		}
-		var last Decision
-		// settle looks until there is nothing more to be done, and returns the rules that were followed. The last one is remembered.
-		settle := func(g *Group, now time.Time) (rules []Rule) {
-			GinkgoHelper()
-			for range 6 {
-				decisions, changed := round(*g, now)
-				if !changed {
-					return rules
-				}
-				for _, d := range decisions {
-					if d.Rule != "" {
-						rules, last = append(rules, d.Rule), d
-					}
-				}
-			}
-			Fail("it does not come to rest")
-			return nil
-		}
-		edit := func(g *Group, opts ...any) {
-			GinkgoHelper()
-			m := &g.Members[0]
-			m.Machine, m.Node = m.Machine.DeepCopy(), m.Node.DeepCopy()
-			for _, opt := range opts {
-				switch opt := opt.(type) {
-				case MachineOption:
-					opt(m.Machine)
-				case NodeOption:
-					opt(m.Node)
-				default:
-					Fail(fmt.Sprintf("%T", opt))
-				}
-			}
-		}
-		fails := func(g *Group) { edit(g, failing(now), NodeOption(NotReady)) }
+		fails := func(g *world) { edit(g, failing(now), NodeOption(NotReady)) }
 		// remediated is a running machine whose host is to be power-cycled from now on.
-		remediated := func(opts ...NodeOption) *Group {
+		remediated := func(opts ...NodeOption) *world {
 			GinkgoHelper()
 			g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m", opts...)})
 			Expect(settle(g, now)).To(ContainElement(RuleRemediation))
 			return g
 		}
-		expectHeld := func(g *Group, phase string, expiry time.Time) {
+		expectHeld := func(g *world, phase string, expiry time.Time) {
 			GinkgoHelper()
 			Expect(machine(g).Annotations).To(And(
 				HaveKeyWithValue(prefix+"cause", "remediation"),
 				HaveKeyWithValue(prefix+"phase", phase),
 				HaveKeyWithValue(prefix+"expiry-time", stamp(expiry)),
 			))
-			node := g.Members[0].Node
+			node := node(g)
 			Expect(node.Annotations).To(HaveKeyWithValue(disabled, "true"))
 			Expect(node.Spec.Taints).To(BeEmpty())
 			Expect(PreservedCondition(node)).To(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "Preserved")))
@@ -121,20 +66,12 @@ var _ = Describe("Remediation", func() {
 				Expect(status.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-10*time.Minute)))
 			}
 		}
-		expectFree := func(g *Group) {
-			GinkgoHelper()
-			Expect(ReadRecord(machine(g))).To(BeNil())
-			Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
-			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
-			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-		}
-
 		Context(fmt.Sprintf("%T", holder), func() {
 			It("X10: should hold and protect a machine from the request on, and not drain it when it fails", func() {
 				g := remediated()
 				expectHeld(g, "Running:Preserved", until)
 				Expect(Noted(machine(g))).NotTo(HaveKey(preservedSince), "P13 bounds what people and the share ask for")
-				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", until))
+				Expect(Decide(g.Group, now)[0].Next).To(BeTemporally("==", until))
 				fails(g)
 				settle(g, now)
 				expectHeld(g, "Failed:Preserved", until)
@@ -145,10 +82,10 @@ var _ = Describe("Remediation", func() {
 			It("X10: should leave a machine alone that nobody asks for, or where nobody has enabled that", func() {
 				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m")})
 				g.Remediation.Enabled = false
-				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				Expect(Steps(holder, Decide(g.Group, now)[0], g.Timeouts, now)).To(BeEmpty())
 				edit(g, over)
 				g.Remediation.Enabled = true
-				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				Expect(Steps(holder, Decide(g.Group, now)[0], g.Timeouts, now)).To(BeEmpty())
 			})
 
 			DescribeTable("X10 P13: should end when it was asked for, but not after what operators allow, and not begin with what cannot be",
@@ -186,7 +123,7 @@ var _ = Describe("Remediation", func() {
 				Expect(settle(g, now)).To(BeEmpty())
 				expectHeld(g, "Running:Preserved", now.Add(10*time.Minute))
 				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleRemediation))
-				Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
+				Expect(g.told).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 				expectFree(g)
 			})
 
@@ -211,7 +148,7 @@ var _ = Describe("Remediation", func() {
 			})
 
 			DescribeTable("X10: should end in silence when the machine is healthy",
-				func(end func(*Group) time.Time) {
+				func(end func(*world) time.Time) {
 					g := remediated()
 					g.Share = new(int32(1))
 					fails(g)
@@ -220,13 +157,13 @@ var _ = Describe("Remediation", func() {
 					settle(g, now)
 					expectHeld(g, "Running:Preserved", until)
 					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediation))
-					Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
+					Expect(g.told).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 					expectFree(g)
 					Expect(Noted(machine(g))).NotTo(Or(HaveKey(released), HaveKey(remediatedUntil)))
 				},
-				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
-				Entry("past", func(*Group) time.Time { return until }),
-				Entry("switched off", func(g *Group) time.Time { g.Remediation.Enabled = false; return now }),
+				Entry("removed", func(g *world) time.Time { edit(g, over); return now }),
+				Entry("past", func(*world) time.Time { return until }),
+				Entry("switched off", func(g *world) time.Time { g.Remediation.Enabled = false; return now }),
 			)
 
 			It("X10 H1: should keep a healthy machine until machine-controller-manager has seen it", func() {
@@ -242,19 +179,19 @@ var _ = Describe("Remediation", func() {
 			})
 
 			DescribeTable("X10 T8: should let go of a machine that is still failed, if there is no place within the share",
-				func(end func(*Group) time.Time) {
+				func(end func(*world) time.Time) {
 					g := remediated()
 					fails(g)
 					settle(g, now)
 					at := end(g)
-					Expect(Decide(*g, at)[0].Next).To(BeZero(), "there is nothing to wait for")
+					Expect(Decide(g.Group, at)[0].Next).To(BeZero(), "there is nothing to wait for")
 					Expect(settle(g, at)).To(ConsistOf(RuleReleaseFailed))
 					Expect(Noted(machine(g))).To(HaveKey(released))
 					Expect(ReadRecord(machine(g))).To(BeNil())
 				},
-				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
-				Entry("past", func(g *Group) time.Time { settle(g, until.Add(-time.Second)); return until }),
-				Entry("nobody has said the share", func(g *Group) time.Time { g.Share = nil; edit(g, over); return now }),
+				Entry("removed", func(g *world) time.Time { edit(g, over); return now }),
+				Entry("past", func(g *world) time.Time { settle(g, until.Add(-time.Second)); return until }),
+				Entry("nobody has said the share", func(g *world) time.Time { g.Share = nil; edit(g, over); return now }),
 			)
 
 			It("X10 T5: should auto-preserve a machine that is still failed, and then drain it", func() {
@@ -263,7 +200,7 @@ var _ = Describe("Remediation", func() {
 				fails(g)
 				settle(g, now)
 				edit(g, over)
-				Expect(Decide(*g, now)[0].TakesPlace()).To(BeTrue())
+				Expect(Decide(g.Group, now)[0].TakesPlace()).To(BeTrue())
 				Expect(settle(g, now)).To(ConsistOf(RuleAuto))
 				Expect(causes(g)).To(ConsistOf("auto"))
 				Expect(ReadRecord(machine(g)).Expiry()).To(BeTemporally("==", now.Add(72*time.Hour)))
@@ -287,7 +224,7 @@ var _ = Describe("Remediation", func() {
 				fails(g)
 				settle(g, now)
 				before := until.Add(-30 * time.Second)
-				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", before))
+				Expect(Decide(g.Group, now)[0].Next).To(BeTemporally("==", before))
 				settle(g, before.Add(-time.Second))
 				Expect(causes(g)).To(ConsistOf("remediation"))
 				Expect(settle(g, before)).To(ConsistOf(RuleAuto))
@@ -357,9 +294,9 @@ var _ = Describe("Remediation", func() {
 					}
 					if rules := settle(g, now); onNode { // else the claim was withdrawn before
 						Expect(rules).To(ConsistOf(RuleClaims))
-						Expect(last.Why).To(Equal(WhyPowerCycle), "P11: it is what still keeps it")
+						Expect(g.told.Why).To(Equal(WhyPowerCycle), "P11: it is what still keeps it")
 					}
-					Expect(Decide(*g, now)[0].Verdict).To(Equal(Untold), "P11: people are told once")
+					Expect(Decide(g.Group, now)[0].Verdict).To(Equal(Untold), "P11: people are told once")
 					Expect(causes(g)).To(ConsistOf("remediation"))
 					Expect(RequestOf(g.Members[0], longest).Value).To(Equal("false"))
 					phase := "Running:Preserved"
@@ -371,7 +308,7 @@ var _ = Describe("Remediation", func() {
 					edit(g, over)
 					settle(g, now.Add(time.Minute))
 					Expect(ReadRecord(machine(g))).To(BeNil())
-					Expect(forbidden(g.Members[0].Node.Annotations)).To(Equal(onNode))
+					Expect(forbidden(node(g).Annotations)).To(Equal(onNode))
 					Expect(forbidden(machine(g).Annotations)).To(Equal(!onNode))
 				},
 				Entry("of a running machine, on its node", false, true),
@@ -447,7 +384,7 @@ var _ = Describe("Remediation", func() {
 				g := remediated()
 				fails(g)
 				settle(g, now)
-				Expect(Decide(*g, until.Add(-time.Second))[0]).To(And(HaveField("Rule", BeEmpty()), HaveField("Verdict", Untold), HaveField("Target", Not(BeNil()))))
+				Expect(Decide(g.Group, until.Add(-time.Second))[0]).To(And(HaveField("Rule", BeEmpty()), HaveField("Verdict", Untold), HaveField("Target", Not(BeNil()))))
 			})
 
 			It("X10 P1: should come before those that have failed later", func() {
@@ -458,7 +395,7 @@ var _ = Describe("Remediation", func() {
 				at := now.Add(5 * time.Minute)
 				g.Members = append(g.Members, facts.Member{Machine: Machine("a", failing(at)), Node: Node("a", NotReady)})
 				edit(g, over)
-				decisions := Decide(*g, at)
+				decisions := Decide(g.Group, at)
 				Expect([]bool{decisions[0].TakesPlace(), decisions[1].TakesPlace()}).To(Equal([]bool{true, false}))
 			})
 
@@ -466,7 +403,7 @@ var _ = Describe("Remediation", func() {
 				func(fails time.Time, node NodeOption, want ...string) {
 					g := group(facts.Member{Machine: Machine("m", failing(now), HeldUntil(fails, "remediation", until), Annotation(prefix+"phase", "Unknown:Preserved")), Node: Node("m", node)})
 					g.Share = new(int32(1))
-					round(*g, now)
+					round(g.Group, now)
 					Expect(causes(g)).To(ConsistOf(want))
 				},
 				Entry("it has", now, NodeOption(NotReady), "auto"),
@@ -496,7 +433,7 @@ var _ = Describe("Remediation", func() {
 			})
 
 			DescribeTable("X10: should end, and not begin, with what ends every claim",
-				func(rules []Rule, end func(*Group)) {
+				func(rules []Rule, end func(*world)) {
 					g := remediated()
 					fails(g)
 					end(g)
@@ -504,10 +441,10 @@ var _ = Describe("Remediation", func() {
 					Expect(ReadRecord(machine(g))).To(BeNil())
 					Expect(settle(g, now.Add(time.Minute))).To(BeEmpty())
 				},
-				Entry("R6: the veto", []Rule{RuleForbidden}, func(g *Group) { edit(g, Annotation(prefix+"forbidden", "true")) }),
-				Entry("P3: a rolling update", []Rule{RuleRollout}, func(g *Group) { g.Rollout = true }),
-				Entry("T10: a deletion", []Rule{RuleDeleted}, func(g *Group) { edit(g, Deleted(now)) }),
-				Entry("P10: the extension is disabled", []Rule{RuleRelease}, func(g *Group) { g.Disabled = true }),
+				Entry("R6: the veto", []Rule{RuleForbidden}, func(g *world) { edit(g, Annotation(prefix+"forbidden", "true")) }),
+				Entry("P3: a rolling update", []Rule{RuleRollout}, func(g *world) { g.Rollout = true }),
+				Entry("T10: a deletion", []Rule{RuleDeleted}, func(g *world) { edit(g, Deleted(now)) }),
+				Entry("P10: the extension is disabled", []Rule{RuleRelease}, func(g *world) { g.Disabled = true }),
 			)
 
 			It("X10 P4 H3: should not begin where the shoot hibernates, or too late", func() {
@@ -526,10 +463,10 @@ var _ = Describe("Remediation", func() {
 				settle(g, now)
 				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
 				Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-				Expect(conditionTrue(g.Members[0].Node)).To(BeFalse())
+				Expect(conditionTrue(node(g))).To(BeFalse())
 				fails(g)
 				settle(g, now)
-				Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+				Expect(conditionTrue(node(g))).To(BeTrue())
 				Expect(tainted(g)).To(BeFalse())
 				edit(g, running, ready, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }))
 				settle(g, now)
@@ -540,7 +477,7 @@ var _ = Describe("Remediation", func() {
 				g := remediated()
 				fails(g)
 				settle(g, now)
-				node := g.Members[0].Node
+				node := node(g)
 				g.Members[0].Node, g.Members[0].NodeUnknown = nil, true
 				Expect(settle(g, now.Add(time.Minute))).To(BeEmpty())
 				over(machine(g))
@@ -565,7 +502,7 @@ var _ = Describe("Remediation", func() {
 						}))
 						settle(g, until)
 						expectFree(g)
-						Expect(forbidden(g.Members[0].Node.Annotations)).To(Equal(onNode))
+						Expect(forbidden(node(g).Annotations)).To(Equal(onNode))
 						Expect(forbidden(machine(g).Annotations)).To(Equal(!onNode))
 					}
 				})
@@ -583,7 +520,7 @@ var _ = Describe("Remediation", func() {
 					edit(g, over)
 					settle(g, now)
 					expectFree(g)
-					Expect(forbidden(g.Members[0].Node.Annotations)).To(BeTrue())
+					Expect(forbidden(node(g).Annotations)).To(BeTrue())
 				})
 
 				DescribeTable("X10 P6: should count an expiry brought forward that machine-controller-manager has seen first",

@@ -27,9 +27,6 @@ var _ = Describe("Validation", func() {
 	)
 	var (
 		now     = Start.Add(time.Hour)
-		failing = func(at time.Time) MachineOption {
-			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
-		}
 		running = Phase(machinev1alpha1.MachineRunning, now)
 		ready   = Condition("Ready", "True", "", "")
 		// reported is the proof as it was reported at a time, and has been True since another.
@@ -43,102 +40,42 @@ var _ = Describe("Validation", func() {
 		labelled = func(value string) NodeOption {
 			return func(n *corev1.Node) { n.Labels = map[string]string{"example.com/gpu": value} }
 		}
-		tainted = func(g *Group) bool { _, is := TaintedSince(g.Members[0].Node); return is }
-		machine = func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
-		causes  = func(g *Group) (causes []string) {
-			if record := ReadRecord(machine(g)); record != nil {
-				for _, claim := range record.Claims {
-					causes = append(causes, claim.Cause)
-				}
-			}
-			return causes
-		}
 	)
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(members ...facts.Member) *Group {
-			return &Group{
-				Holder:         holder,
-				Share:          new(int32(1)),
-				Timeout:        lasts,
-				MaxTimeout:     336 * time.Hour,
-				Pool:           facts.Pool{Replicas: 3},
-				Timeouts:       facts.DefaultTimeouts,
-				NodeConditions: facts.DefaultNodeConditions,
-				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
-				Remediation:    RemediationOptions{Enabled: true},
-				Validation:     &Validation{Condition: "GPUHealthy", Timeout: timeout},
-				Members:        members,
-			}
-		}
-		var last Decision
-		// settle looks until there is nothing more to be done, and returns the rules that were followed. The last one is remembered. No
-		// taint that is there at the end is missing in between.
-		settle := func(g *Group, now time.Time) (rules []Rule) {
-			GinkgoHelper()
-			was, gaps := tainted(g), 0
-			for range 6 {
-				decisions, changed := round(*g, now)
-				if !tainted(g) {
-					gaps++
-				}
-				if !changed {
-					Expect(was && tainted(g) && gaps > 0).To(BeFalse(), "the taint was gone in between")
-					return rules
-				}
-				for _, d := range decisions {
-					if d.Rule != "" {
-						rules, last = append(rules, d.Rule), d
-					}
-				}
-			}
-			Fail("it does not come to rest")
-			return nil
-		}
-		edit := func(g *Group, opts ...any) {
-			GinkgoHelper()
-			m := &g.Members[0]
-			m.Machine, m.Node = m.Machine.DeepCopy(), m.Node.DeepCopy()
-			for _, opt := range opts {
-				switch opt := opt.(type) {
-				case MachineOption:
-					opt(m.Machine)
-				case NodeOption:
-					opt(m.Node)
-				default:
-					Fail(fmt.Sprintf("%T", opt))
-				}
-			}
+		group := func(members ...facts.Member) *world {
+			g := worldOf(holder, members...)
+			g.Validation = &Validation{Condition: "GPUHealthy", Timeout: timeout}
+			return g
 		}
 		// failed is a machine that has failed, with what is on its node.
-		failed := func(opts ...NodeOption) *Group {
+		failed := func(opts ...NodeOption) *world {
 			GinkgoHelper()
 			g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", append(opts, NotReady)...)})
 			Expect(settle(g, now)).To(ContainElement(RuleAuto))
 			Expect(tainted(g)).To(BeTrue())
 			return g
 		}
-		recovers := func(g *Group, at time.Time) []Rule {
+		recovers := func(g *world, at time.Time) []Rule {
 			GinkgoHelper()
 			edit(g, Phase(machinev1alpha1.MachineRunning, at), ready)
 			return settle(g, at)
 		}
 		// back is a machine that has recovered, and has yet to be validated.
-		back := func(opts ...NodeOption) *Group {
+		back := func(opts ...NodeOption) *world {
 			GinkgoHelper()
 			g := failed(opts...)
 			Expect(recovers(g, now)).To(ConsistOf(RuleUnvalidated))
 			return g
 		}
-		expectGated := func(g *Group, until time.Time, want ...string) {
+		expectGated := func(g *world, until time.Time, want ...string) {
 			GinkgoHelper()
-			node := g.Members[0].Node
 			Expect(causes(g)).To(ConsistOf(want))
 			Expect(tainted(g)).To(BeTrue())
-			Expect(AwaitsValidation(node)).To(BeTrue())
-			Expect(node.Annotations).To(HaveKeyWithValue(disabled, "true"))
+			Expect(AwaitsValidation(node(g))).To(BeTrue())
+			Expect(node(g).Annotations).To(HaveKeyWithValue(disabled, "true"))
 			Expect(ReadRecord(machine(g)).Claims).To(ContainElement(Claim{Cause: "validation", Expiry: until}))
 			Expect(ReadRecord(machine(g)).HasPlace(now)).To(BeFalse())
 			Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
@@ -146,26 +83,16 @@ var _ = Describe("Validation", func() {
 				Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally(">=", until))
 			}
 		}
-		expectOrdinary := func(g *Group) {
-			GinkgoHelper()
-			node := g.Members[0].Node
-			Expect(ReadRecord(machine(g))).To(BeNil())
-			Expect(tainted(g)).To(BeFalse())
-			Expect(conditionTrue(node)).To(BeFalse())
-			Expect(node.Annotations).NotTo(HaveKey(disabled))
-			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-		}
-
 		Context(fmt.Sprintf("%T", holder), func() {
 			It("V1 V2: should keep the taint when the machine recovers, drain nothing, and take no place", func() {
 				g := back()
 				expectGated(g, now.Add(timeout), "auto", "validation")
-				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", now.Add(timeout)))
+				Expect(Decide(g.Group, now)[0].Next).To(BeTemporally("==", now.Add(timeout)))
 				Expect(machine(g).Annotations).To(And(HaveKeyWithValue(prefix+"phase", "Running:Preserved"), HaveKeyWithValue(prefix+"cause", "auto"), HaveKeyWithValue(prefix+"expiry-time", stamp(now.Add(lasts)))))
-				event, note := last.Event()
+				event, note := g.told.Event()
 				Expect(event).To(Equal(EventUnvalidated))
 				Expect(note).To(And(ContainSubstring("Node takes no new pods until it is validated, or until "+stamp(now.Add(timeout))), ContainSubstring("Machine is Running:Preserved until "+stamp(now.Add(lasts)))))
-				Expect(last.Warns()).To(BeFalse())
+				Expect(g.told.Warns()).To(BeFalse())
 
 				g.Members = append(g.Members, facts.Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
 				settle(g, now)
@@ -190,14 +117,14 @@ var _ = Describe("Validation", func() {
 				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, now.Add(-9*time.Minute-45*time.Second))), Node: Node("m", NotReady)})
 				settle(g, now)
 				Expect(recovers(g, now)).To(ConsistOf(RuleMargin))
-				expectOrdinary(g)
+				expectFree(g)
 				Expect(settle(group(facts.Member{Machine: Machine("m"), Node: Node("m")}), now)).To(BeEmpty())
 			})
 
 			It("V1 P9: should taint a node that appears when its machine recovers", func() {
 				g := group(facts.Member{Machine: Machine("m", failing(now))})
 				for range 4 {
-					round(*g, now)
+					round(g.Group, now)
 				}
 				g.Members[0].Node = Node("m")
 				recovers(g, now)
@@ -217,8 +144,8 @@ var _ = Describe("Validation", func() {
 				Expect(ReadRecord(machine(g)).ValidatingSince).To(BeZero())
 				Expect(tainted(g)).To(BeFalse())
 				Expect(causes(g)).To(ConsistOf("auto"))
-				Expect(g.Members[0].Node.Annotations).To(HaveKeyWithValue(disabled, "true"), "T7")
-				event, note := last.Event()
+				Expect(node(g).Annotations).To(HaveKeyWithValue(disabled, "true"), "T7")
+				event, note := g.told.Event()
 				Expect(event).To(Equal(EventValidated))
 				Expect(note).To(ContainSubstring("Node takes pods again because the machine was validated. Machine is Running:Preserved"))
 			},
@@ -287,10 +214,10 @@ var _ = Describe("Validation", func() {
 				Expect(settle(g, now.Add(timeout))).To(ConsistOf(RuleNotValidated))
 				Expect(tainted(g)).To(BeFalse())
 				Expect(causes(g)).To(ConsistOf("auto"))
-				event, note := last.Event()
+				event, note := g.told.Event()
 				Expect(event).To(Equal(EventNotValidated))
 				Expect(note).To(ContainSubstring("Node takes pods again although the machine was not validated in time. Machine is Running:Preserved"))
-				Expect(last.Warns()).To(BeTrue())
+				Expect(g.told.Warns()).To(BeTrue())
 			})
 
 			It("V2 V4: should keep the machine for the validation when all else is over, and end that at its time", func() {
@@ -309,11 +236,11 @@ var _ = Describe("Validation", func() {
 						edit(g, reported("True", over, over))
 					}
 					Expect(settle(g, over)).To(ConsistOf(rule))
-					expectOrdinary(g)
-					told, note := last.Event()
+					expectFree(g)
+					told, note := g.told.Event()
 					Expect(told).To(Equal(event))
 					Expect(note).To(ContainSubstring("Machine is no longer preserved"))
-					Expect(last.Warns()).To(Equal(!proven))
+					Expect(g.told.Warns()).To(Equal(!proven))
 				}
 			})
 
@@ -361,30 +288,30 @@ var _ = Describe("Validation", func() {
 					return
 				}
 				Expect(ReadRecord(machine(g))).To(BeNil())
-				Expect(last.Why).To(Equal(WhyFailedUnvalidated))
-				Expect(Decide(*g, at)[0].Target).To(BeNil())
+				Expect(g.told.Why).To(Equal(WhyFailedUnvalidated))
+				Expect(Decide(g.Group, at)[0].Target).To(BeNil())
 			},
 				Entry("and there is a place", int32(1), true),
 				Entry("and there is none", int32(0), false),
 				Entry("and nobody knows its VM", int32(1), false, MachineOption(func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" })),
 			)
 
-			DescribeTable("V5: what ends the validation", func(change func(*Group), kept bool) {
+			DescribeTable("V5: what ends the validation", func(change func(*world), kept bool) {
 				g := back()
 				change(g)
 				settle(g, now)
 				Expect(tainted(g)).To(BeFalse())
 				Expect(causes(g)).NotTo(ContainElement("validation"))
 				if !kept {
-					expectOrdinary(g)
+					expectFree(g)
 				}
 			},
-				Entry("R4: false on the Node", func(g *Group) { edit(g, NodeAnnotation(preserve, "false")) }, false),
-				Entry("R6: a veto of operators", func(g *Group) { edit(g, Annotation(prefix+"forbidden", "true")) }, false),
-				Entry("P3: a rolling update", func(g *Group) { g.Rollout = true }, true),
-				Entry("P10: the extension is disabled", func(g *Group) { g.Disabled = true }, false),
-				Entry("the pool needs no proof any more", func(g *Group) { g.Validation = nil }, true),
-				Entry("M12: a maintenance begins", func(g *Group) { edit(g, NodeAnnotation(maintenance, stamp(now))) }, true),
+				Entry("R4: false on the Node", func(g *world) { edit(g, NodeAnnotation(preserve, "false")) }, false),
+				Entry("R6: a veto of operators", func(g *world) { edit(g, Annotation(prefix+"forbidden", "true")) }, false),
+				Entry("P3: a rolling update", func(g *world) { g.Rollout = true }, true),
+				Entry("P10: the extension is disabled", func(g *world) { g.Disabled = true }, false),
+				Entry("the pool needs no proof any more", func(g *world) { g.Validation = nil }, true),
+				Entry("M12: a maintenance begins", func(g *world) { edit(g, NodeAnnotation(maintenance, stamp(now))) }, true),
 			)
 
 			It("V1: should wait no longer for the proof when somebody removes the time", func() {
@@ -403,13 +330,13 @@ var _ = Describe("Validation", func() {
 				g := back()
 				g.Validation = nil
 				settle(g, now)
-				event, note := last.Event()
+				event, note := g.told.Event()
 				Expect(event).To(Equal(EventValidationWaived))
 				Expect(note).To(HavePrefix("Node takes pods again because "))
 			})
 
 			It("V1: should be owed to whoever works on the node, and after that only if it was due before", func() {
-				owes := func(g *Group) (owes []bool) {
+				owes := func(g *world) (owes []bool) {
 					after, before := OwesProof(machine(g))
 					return []bool{after, before}
 				}
@@ -442,7 +369,7 @@ var _ = Describe("Validation", func() {
 					}
 				}))
 				settle(g, now.Add(time.Minute))
-				expectOrdinary(g)
+				expectFree(g)
 			})
 
 			It("V1 M13: should begin when a node is given back with the taint, and not when it is given back without", func() {
@@ -456,13 +383,15 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(timeout), "validation")
 				edit(g, reported("True", later, later))
 				Expect(settle(g, later)).To(ConsistOf(RuleRelease))
-				expectOrdinary(g)
+				expectFree(g)
 
 				g = group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
 				settle(g, now)
 				edit(g, over, Taint("example.com/own", later))
 				Expect(settle(g, later)).To(ConsistOf(RuleMaintenanceOver))
-				expectOrdinary(g)
+				Expect(node(g).Spec.Taints).To(ConsistOf(HaveField("Key", "example.com/own")))
+				node(g).Spec.Taints = nil
+				expectFree(g)
 			})
 
 			It("V1 M13: should wait for a node that is not healthy yet when it is given back, and keep it tainted", func() {
@@ -481,7 +410,7 @@ var _ = Describe("Validation", func() {
 				expectGated(g, later.Add(timeout), "validation")
 				edit(g, reported("True", later, later))
 				settle(g, later)
-				expectOrdinary(g)
+				expectFree(g)
 			})
 
 			It("V1 X10: should keep the taint through a power cycle, and begin when that is over", func() {
@@ -507,7 +436,7 @@ var _ = Describe("Validation", func() {
 					Machine: Machine("leaves", Phase(machinev1alpha1.MachineUnknown, now), Preserved("Failed:Preserved", "auto", at)),
 					Node:    Node("leaves", NotReady, Taint("node.machine.sapcloud.io/preserved", now)),
 				})
-				decisions, _ := round(*g, at)
+				decisions, _ := round(g.Group, at)
 				Expect(decisions[1].Target).To(BeNil())
 				Expect(machine(g).Annotations).To(HaveKeyWithValue(prefix+"phase", "Unknown:Preserved"), "it waits")
 				expectGated(g, now.Add(timeout), "auto", "validation")
@@ -527,7 +456,7 @@ var _ = Describe("Validation", func() {
 				record := ReadRecord(machine(g))
 				Expect(record.Drains()).To(BeTrue())
 				began := func(at time.Time) time.Time {
-					return DrainBegan(g.Members[0].Node, record.FailedAt(machine(g), g.Timeouts), at)
+					return DrainBegan(node(g), record.FailedAt(machine(g), g.Timeouts), at)
 				}
 				Expect(began(later)).To(Equal(later))
 				settle(g, later.Add(time.Minute))
@@ -539,7 +468,7 @@ var _ = Describe("Validation", func() {
 				settle(g, now)
 				edit(g, MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) }))
 				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
-				expectOrdinary(g)
+				expectFree(g)
 			})
 
 			It("V1 M15: should keep the taint of a failed machine whose maintenance was called off before it was handed over", func() {
@@ -602,7 +531,7 @@ var _ = Describe("Validation", func() {
 				withdrawn := facts.Member{Node: Node("m", NotReady), Machine: Machine("m", failing(now), Preserved("Unknown:Preserved", "now", now.Add(timeout)),
 					Annotation(NoteClaims, claims), Annotation(NoteFailsAt, stamp(now)))}
 				g := group(withdrawn, facts.Member{Node: Node("other", NotReady), Machine: Machine("other", failing(now.Add(-time.Second)))})
-				decisions := Decide(*g, now)
+				decisions := Decide(g.Group, now)
 				Expect(decisions[0].Current.HasPlace(now)).To(BeTrue())
 				Expect(decisions[1].Target).To(BeNil())
 			})
@@ -622,9 +551,9 @@ var _ = Describe("Validation", func() {
 				g.Share = &share
 				edit(g, failing(at), NodeOption(NotReady))
 				if !kept {
-					round(*g, at)
+					round(g.Group, at)
 					Expect(ReadRecord(machine(g))).To(BeNil())
-					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+					Expect(node(g).Annotations).NotTo(HaveKey(preserve))
 					return
 				}
 				settle(g, at)
@@ -633,9 +562,9 @@ var _ = Describe("Validation", func() {
 				Expect(tainted(g)).To(BeTrue())
 				settle(g, at.Add(lasts-time.Second))
 				Expect(causes(g)).To(ConsistOf("now", "auto"))
-				round(*g, at.Add(lasts))
+				round(g.Group, at.Add(lasts))
 				Expect(ReadRecord(machine(g))).To(BeNil())
-				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+				Expect(node(g).Annotations).NotTo(HaveKey(preserve))
 			},
 				Entry("and there is a place", int32(1), 336*time.Hour, true),
 				Entry("and there is none", int32(0), 336*time.Hour, false),
