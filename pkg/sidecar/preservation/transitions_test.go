@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,6 +20,7 @@ import (
 )
 
 var _ = Describe("Transitions", func() {
+	const finalizer = "machine.sapcloud.io/machine-controller"
 	var (
 		now     = Start.Add(time.Hour)
 		running = Phase(machinev1alpha1.MachineRunning, now)
@@ -62,8 +64,11 @@ var _ = Describe("Transitions", func() {
 				delete(machine.Annotations, released)
 				Expect(machine.Annotations).To(HaveKey(preservedSince))
 				delete(machine.Annotations, preservedSince)
-				Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				Expect(machine.Annotations).NotTo(Or(HaveKey(HavePrefix(prefix)), HaveKey("machinepriority.machine.sapcloud.io")))
+				Expect(machine.Finalizers).To(ConsistOf(finalizer))
+				if machine.DeletionTimestamp == nil {
+					Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				}
 				Expect(node.Annotations).NotTo(HaveKey(disabled))
 				Expect(node.Annotations).NotTo(HaveKey(byMCM))
 				Expect(node.Spec.Taints).To(BeEmpty())
@@ -78,6 +83,7 @@ var _ = Describe("Transitions", func() {
 			// preserved is an environment with a preserved machine whose Events were looked at.
 			preserved := func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
 				GinkgoHelper()
+				machine.Finalizers = []string{finalizer}
 				e := withMachine(holder, machine, node)
 				e.settle(ctx)
 				e.recorder.take()
@@ -96,54 +102,46 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z because AskedFor (cause now)")
 			})
 
-			It("T2: should hold and drain a preserved machine that fails, with the expiry it had if there is no place for it", func(ctx SpecContext) {
+			DescribeTable("T2: should hold and drain a preserved machine that fails", func(ctx SpecContext, share, expiry string, left time.Duration) {
 				e := askedFor(ctx)
-				e.editDeployment(ctx, Share("0"))
-				e.pass(time.Hour)
-				e.editMachine(ctx, "m", failing(e.now()))
-				e.settle(ctx)
-				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T13:00:00Z")
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because MachineFailed (cause now)")
-			})
-
-			It("T2: should keep it for as long as if nobody had asked, if there is one", func(ctx SpecContext) {
-				e := askedFor(ctx)
+				e.editDeployment(ctx, Share(share))
 				e.pass(71 * time.Hour)
 				e.editMachine(ctx, "m", failing(e.now()))
 				e.settle(ctx)
-				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-07T12:00:00Z")
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-07T12:00:00Z because MachineFailed (cause now)")
-				e.pass(time.Hour)
+				expectPreserved(ctx, e, "Failed:Preserved", "now", expiry)
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+expiry+" because MachineFailed (cause now)")
+				e.pass(left - time.Second)
 				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-07T12:00:00Z"))
-			})
+				Expect(e.held(ctx)).To(ConsistOf("m"))
+			},
+				Entry("with the expiry it had if there is no place for it", "0", "2026-03-04T13:00:00Z", time.Hour),
+				Entry("for as long as if nobody had asked, if there is one", "1", "2026-03-07T12:00:00Z", 72*time.Hour),
+			)
 
-			It("T3: should release a running machine at the expiry, and delete the request", func(ctx SpecContext) {
-				e := askedFor(ctx)
-				e.pass(72 * time.Hour)
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
-				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was now)")
-			})
-
-			It("T3 R4: should release a running machine when it is told false, and leave the false", func(ctx SpecContext) {
-				e := askedFor(ctx)
-				e.editNode(ctx, "m", with("false"))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Stopped (cause was now)")
-			})
-
-			It("T3 R2: should release a running machine when the request is withdrawn", func(ctx SpecContext) {
-				e := askedFor(ctx)
-				e.editNode(ctx, "m", without(preserve))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because RequestWithdrawn (cause was now)")
-			})
+			expires := func(_ SpecContext, e *environment) { e.pass(72 * time.Hour) }
+			says := func(opt NodeOption) func(SpecContext, *environment) {
+				return func(ctx SpecContext, e *environment) { e.editNode(ctx, "m", opt) }
+			}
+			deletes := func(ctx SpecContext, e *environment) { Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed()) }
+			DescribeTable("should release a machine, and say why",
+				func(ctx SpecContext, begin func(SpecContext) *environment, end func(SpecContext, *environment), ended string, left types.GomegaMatcher) {
+					e := begin(ctx)
+					end(ctx, e)
+					e.settle(ctx)
+					expectReleased(ctx, e)
+					Expect(e.node(ctx, "m").Annotations[preserve]).To(left)
+					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because "+ended)
+				},
+				Entry("T3: running, at the expiry", askedFor, expires, "Expired (cause was now)", BeEmpty()),
+				Entry("T3 R4: running, when it is told false", askedFor, says(with("false")), "Stopped (cause was now)", Equal("false")),
+				Entry("T3 R2: running, when the request is withdrawn", askedFor, says(without(preserve)), "RequestWithdrawn (cause was now)", BeEmpty()),
+				Entry("T8: failed, at the expiry", failedAsked, expires, "Expired (cause was when-failed)", BeEmpty()),
+				Entry("T8 R4: failed, when it is told false", failedAuto, says(with("false")), "Stopped (cause was auto)", Equal("false")),
+				Entry("T8 R2: failed, when the request is withdrawn", failedAsked, says(without(preserve)), "RequestWithdrawn (cause was when-failed)", BeEmpty()),
+				Entry("T9: auto-preserved, when the share is lowered", failedAuto, func(ctx SpecContext, e *environment) { e.editDeployment(ctx, Share("0")) }, "ShareLowered (cause was auto)", BeEmpty()),
+				Entry("T10: running, when it is deleted, which is not blocked", askedFor, deletes, "Deleted (cause was now)", Equal("now")),
+				Entry("T10: failed, when it is deleted, which is not blocked", failedAsked, deletes, "Deleted (cause was when-failed)", Equal("when-failed")),
+			)
 
 			It("R6: should release a machine when operators forbid it for its MachineDeployment, and keep none there", func(ctx SpecContext) {
 				e := askedFor(ctx)
@@ -173,22 +171,6 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because KeptForTooLong")
 			})
 
-			It("T4: should hold a machine that fails and was asked for, whatever the share", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
-				e.editDeployment(ctx, Share("0"))
-				e.settle(ctx)
-				expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because AskedInCase (cause when-failed)")
-			})
-
-			It("T4: should do nothing before the machine fails", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m"), Node("m", with("when-failed")))
-				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-				Expect(e.api.writtenTo("Node/")).To(BeZero())
-				Expect(e.recorder.take()).To(BeEmpty())
-			})
-
 			It("T5: should hold a machine that fails within the share", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.settle(ctx)
@@ -204,27 +186,6 @@ var _ = Describe("Transitions", func() {
 				Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
 				Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"failed-since", "2026-03-01T12:00:00Z"))
 				Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m Normal MachinePreserved: Machine is Failed:Preserved")))
-			})
-
-			DescribeTable("T6: should not touch a failed machine", func(ctx SpecContext, share string, node *corev1.Node) {
-				e := withMachine(holder, Machine("m", failing(now)), node)
-				e.editDeployment(ctx, Share(share))
-				before := e.machine(ctx, "m")
-				e.settle(ctx)
-				Expect(e.machine(ctx, "m").ResourceVersion).To(Equal(before.ResourceVersion))
-				Expect(e.api.written()).To(BeEmpty())
-				Expect(e.recorder.take()).To(BeEmpty())
-			},
-				Entry("that the share has no place for", "0", Node("m")),
-				Entry("that has no node", "0", nil),
-			)
-
-			It("T6 R4: should not preserve a machine that must not be", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("false")))
-				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-10*time.Minute))))
-				Expect(e.api.writtenTo("Node/")).To(BeZero())
 			})
 
 			It("T7: should let pods back when the machine is healthy again, and keep the protection", func(ctx SpecContext) {
@@ -331,94 +292,6 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z although RequestWithdrawn (cause auto)")
 			})
 
-			It("T8: should release a failed machine at the expiry, and not hold it once more", func(ctx SpecContext) {
-				e := failedAsked(ctx)
-				e.pass(72 * time.Hour)
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
-				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was when-failed)")
-			})
-
-			It("T8: should not release a second too early", func(ctx SpecContext) {
-				e := failedAuto(ctx)
-				e.pass(72*time.Hour - time.Second)
-				e.api.writes = nil
-				e.settle(ctx)
-				Expect(e.api.written()).To(BeEmpty())
-			})
-
-			It("T8 R4: should release a failed machine when it is told false", func(ctx SpecContext) {
-				e := failedAuto(ctx)
-				e.pass(time.Hour)
-				e.editNode(ctx, "m", with("false"))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-10*time.Minute)))
-				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Stopped (cause was auto)")
-			})
-
-			It("T8 R2: should release a failed machine when the request is withdrawn", func(ctx SpecContext) {
-				e := failedAsked(ctx)
-				e.pass(time.Hour)
-				e.editNode(ctx, "m", without(preserve))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because RequestWithdrawn (cause was when-failed)")
-			})
-
-			It("T9: should release an auto-preserved machine when the share is lowered", func(ctx SpecContext) {
-				e := failedAuto(ctx)
-				e.editDeployment(ctx, Share("0"))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because ShareLowered (cause was auto)")
-			})
-
-			It("T9: should not release a machine that was asked for when the share is lowered", func(ctx SpecContext) {
-				e := failedAsked(ctx)
-				e.editDeployment(ctx, Share("0"))
-				e.settle(ctx)
-				expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
-				Expect(e.recorder.take()).To(BeEmpty())
-			})
-
-			It("R4 T8: should not remove a false from the node that it comes to after the expiry only", func(ctx SpecContext) {
-				e := failedAuto(ctx)
-				e.pass(72 * time.Hour)
-				e.editNode(ctx, "m", with("false"))
-				e.settle(ctx)
-				expectReleased(ctx, e)
-				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
-			})
-
-			It("R4 T3: should not remove an operator's false from the machine when the node's request expires", func(ctx SpecContext) {
-				e := preserved(ctx, Machine("m", Annotation(preserve, "false")), Node("m", with("now")))
-				e.pass(72 * time.Hour)
-				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
-			})
-
-			DescribeTable("T10: should remove its traces from a machine that is deleted, and not block it",
-				func(ctx SpecContext, option MachineOption, request string) {
-					finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
-					e := preserved(ctx, Machine("m", option, finalizer), Node("m", with(request)))
-					Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
-					e.settle(ctx)
-					machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
-					Expect(machine.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller"))
-					delete(machine.Annotations, preservedSince)
-					Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-					Expect(machine.Annotations).NotTo(HaveKey("machinepriority.machine.sapcloud.io"))
-					Expect(node.Annotations).NotTo(HaveKey(disabled))
-					Expect(node.Spec.Taints).To(BeEmpty())
-					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Deleted (cause was "+request+")")
-				},
-				Entry("while it is running", running, "now"),
-				Entry("after it failed", failing(now), "when-failed"),
-			)
 		})
 	}
 
