@@ -350,12 +350,18 @@ var _ = Describe("Steps", func() {
 				Expect(carryOut(holder, &m, now.Add(time.Hour))).To(BeEmpty())
 			})
 
-			It("R4: should never remove false", func() {
-				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
+			It("R4: should never remove false, also when the time is over", func() {
+				for _, at := range []time.Time{now.Add(time.Minute), expiry} {
+					m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
+					carryOut(holder, &m, now)
+					m.Node.Annotations[preserve] = "false"
+					carryOut(holder, &m, at)
+					Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "false"}))
+				}
+				m := facts.Member{Machine: Machine("m", Annotation(preserve, "false")), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				carryOut(holder, &m, now)
-				m.Node.Annotations[preserve] = "false"
-				carryOut(holder, &m, now.Add(time.Minute))
-				Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "false"}))
+				carryOut(holder, &m, expiry)
+				Expect(Noted(m.Machine)).To(Equal(map[string]string{preserve: "false", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 			})
 
 			It("P5: should leave a user's protection when the preservation ends", func() {
