@@ -21,8 +21,10 @@ var _ = Describe("Group", func() {
 		Expect(base.Of(Deployment("d", Share("2"), Replicas(5), InPlace,
 			DeploymentAnnotation(prefix+"machine-preserve-timeout", "1h"), DeploymentAnnotation(prefix+"forbidden", "true")))).
 			To(Equal(Group{Name: "d", Holder: HealthTimer{}, MaxTimeout: time.Hour, Timeouts: facts.DefaultTimeouts, Share: new(int32(2)), Timeout: time.Hour, Pool: facts.Pool{Forbidden: true, Replicas: 5, InPlace: true}}))
-		Expect(base.Of(Deployment("d", Share("-1"), DeploymentAnnotation(prefix+"machine-preserve-timeout", "0s")))).
-			To(And(HaveField("Share", BeNil()), HaveField("Timeout", 72*time.Hour)))
+		for share, timeout := range map[string]string{"": "", "-1": "0s", "two": "soon", "4294967296": "-1h"} {
+			Expect(base.Of(Deployment("d", Share(share), DeploymentAnnotation(prefix+"machine-preserve-timeout", timeout)))).
+				To(And(HaveField("Share", BeNil()), HaveField("Timeout", 72*time.Hour)), "%s %s", share, timeout)
+		}
 		Expect(base.Of(Deployment("d", DeploymentAnnotation(prefix+"shared-in-pool", "worker"))).SharedIn).To(Equal("worker"), "P20")
 		Expect(base.Of(Deployment("d", Share("0"))).Share).To(HaveValue(BeZero()))
 		validation := func(settings string) *Validation {

@@ -130,8 +130,6 @@ var _ = Describe("P8: crash", func() {
 		trigger func(context.Context, *environment)
 		// left are the own annotations that may be left on the machine; nil for any, as it is preserved.
 		left []string
-		// pending names the holder with which this does not hold yet.
-		pending string
 	}
 
 	var (
@@ -215,118 +213,118 @@ var _ = Describe("P8: crash", func() {
 	)
 
 	transitions := map[string]transition{
-		"V1 of an auto-preserved machine": {failed, plain, comesBack, nil, ""},
-		"V1 by the node":                  {failed, byNode("when-failed"), comesBack, nil, ""},
-		"V1 after a maintenance":          {healthy, maintained(), givenBack, nil, ""},
-		"V3 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); report(ctx, e) }, nil, ""},
-		"V3 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); report(ctx, e) }, counted, ""},
-		"V4 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, nil, ""},
-		"V4 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, counted, ""},
+		"V1 of an auto-preserved machine": {failed, plain, comesBack, nil},
+		"V1 by the node":                  {failed, byNode("when-failed"), comesBack, nil},
+		"V1 after a maintenance":          {healthy, maintained(), givenBack, nil},
+		"V3 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); report(ctx, e) }, nil},
+		"V3 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); report(ctx, e) }, counted},
+		"V4 of an auto-preserved machine": {failed, plain, func(ctx context.Context, e *environment) { comesBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, nil},
+		"V4 after a maintenance":          {healthy, maintained(), func(ctx context.Context, e *environment) { givenBack(ctx, e); e.settle(ctx); e.pass(15 * time.Minute) }, counted},
 		"V5 by false": {failed, plain, func(ctx context.Context, e *environment) {
 			comesBack(ctx, e)
 			e.settle(ctx)
 			setNode(with("false"))(ctx, e)
-		}, nothing, ""},
-		"T1 by the node":                              {healthy, byNode("now"), nil, nil, ""},
-		"T1 by the machine":                           {asked("now"), plain, nil, nil, ""},
-		"T1 by the machine, without a node":           {asked("now"), noNode, nil, nil, ""},
-		"T2 by the node":                              {healthy, byNode("now"), fails, nil, ""},
-		"T2 by the machine":                           {asked("now"), plain, fails, nil, ""},
-		"T2 of an auto-preserved machine":             {failed, plain, func(ctx context.Context, e *environment) { heals(ctx, e); e.settle(ctx); fails(ctx, e) }, nil, ""},
-		"T3 by expiry, node":                          {healthy, byNode("now"), expire, nothing, ""},
-		"T3 by expiry, machine":                       {asked("now"), plain, expire, nothing, ""},
-		"T3 by false on the node":                     {healthy, byNode("now"), setNode(with("false")), nothing, ""},
-		"T3 by false on the machine":                  {asked("now"), plain, setMachine(Annotation(preserve, "false")), nothing, ""},
-		"T3 by withdrawal from the node":              {healthy, byNode("now"), setNode(without(preserve)), nothing, ""},
-		"T3 by an empty value on the node":            {healthy, byNode("now"), setNode(with("")), nothing, ""},
-		"T3 by withdrawal from the machine":           {asked("now"), plain, setMachine(withdraw), nothing, ""},
-		"T3 by when-failed on the node":               {healthy, byNode("now"), setNode(with("when-failed")), nothing, ""},
-		"T3 by when-failed on the machine":            {asked("now"), plain, setMachine(Annotation(preserve, "when-failed")), nothing, ""},
-		"T4 by the node":                              {failed, byNode("when-failed"), nil, nil, ""},
-		"T4 by the machine":                           {asked("when-failed", failing(now)), plain, nil, nil, ""},
-		"T5":                                          {failed, plain, nil, nil, ""},
-		"T5 without a node":                           {failed, noNode, nil, nil, ""},
-		"T5 of a machine that never joined":           {joining, noNode, nil, nil, ""},
-		"H4 of an auto-preserved machine":             {nearly(), notReady(), nil, nil, ""},
-		"H4 by the node":                              {nearly(), notReady(with("when-failed")), nil, nil, ""},
-		"H4 without a node":                           {nearly(), noNode, nil, nil, ""},
-		"H4 to T5":                                    {nearly(), notReady(), nothingMore, nil, ""},
-		"H4 to T5 without a node":                     {nearly(), noNode, nothingMore, nil, ""},
-		"H4 to T4 by the node":                        {nearly(), notReady(with("when-failed")), nothingMore, nil, ""},
-		"H4 to T4 by the machine":                     {nearly(Annotation(preserve, "when-failed")), notReady(), nothingMore, nil, ""},
-		"H4 to T2 by the node":                        {nearly(), notReady(with("now")), nothingMore, nil, ""},
-		"H4 to T2 by the machine":                     {nearly(Annotation(preserve, "now")), notReady(), nothingMore, nil, ""},
-		"H4 let go, auto":                             {nearly(), notReady(), healsBeforeIt, nothing, ""},
-		"H4 let go, node":                             {nearly(), notReady(with("when-failed")), healsBeforeIt, nothing, ""},
-		"H4 let go, machine":                          {nearly(Annotation(preserve, "when-failed")), notReady(), healsBeforeIt, nothing, ""},
-		"a claim is added by now on the node":         {failed, plain, setNode(with("now")), nil, ""},
-		"a claim is added by the machine":             {failed, plain, setMachine(Annotation(preserve, "when-failed")), nil, ""},
-		"a claim is added by when-failed on the node": {failed, plain, setNode(with("when-failed")), nil, ""},
-		"a claim is added without a node":             {failed, noNode, setMachine(Annotation(preserve, "when-failed")), nil, ""},
+		}, nothing},
+		"T1 by the node":                              {healthy, byNode("now"), nil, nil},
+		"T1 by the machine":                           {asked("now"), plain, nil, nil},
+		"T1 by the machine, without a node":           {asked("now"), noNode, nil, nil},
+		"T2 by the node":                              {healthy, byNode("now"), fails, nil},
+		"T2 by the machine":                           {asked("now"), plain, fails, nil},
+		"T2 of an auto-preserved machine":             {failed, plain, func(ctx context.Context, e *environment) { heals(ctx, e); e.settle(ctx); fails(ctx, e) }, nil},
+		"T3 by expiry, node":                          {healthy, byNode("now"), expire, nothing},
+		"T3 by expiry, machine":                       {asked("now"), plain, expire, nothing},
+		"T3 by false on the node":                     {healthy, byNode("now"), setNode(with("false")), nothing},
+		"T3 by false on the machine":                  {asked("now"), plain, setMachine(Annotation(preserve, "false")), nothing},
+		"T3 by withdrawal from the node":              {healthy, byNode("now"), setNode(without(preserve)), nothing},
+		"T3 by an empty value on the node":            {healthy, byNode("now"), setNode(with("")), nothing},
+		"T3 by withdrawal from the machine":           {asked("now"), plain, setMachine(withdraw), nothing},
+		"T3 by when-failed on the node":               {healthy, byNode("now"), setNode(with("when-failed")), nothing},
+		"T3 by when-failed on the machine":            {asked("now"), plain, setMachine(Annotation(preserve, "when-failed")), nothing},
+		"T4 by the node":                              {failed, byNode("when-failed"), nil, nil},
+		"T4 by the machine":                           {asked("when-failed", failing(now)), plain, nil, nil},
+		"T5":                                          {failed, plain, nil, nil},
+		"T5 without a node":                           {failed, noNode, nil, nil},
+		"T5 of a machine that never joined":           {joining, noNode, nil, nil},
+		"H4 of an auto-preserved machine":             {nearly(), notReady(), nil, nil},
+		"H4 by the node":                              {nearly(), notReady(with("when-failed")), nil, nil},
+		"H4 without a node":                           {nearly(), noNode, nil, nil},
+		"H4 to T5":                                    {nearly(), notReady(), nothingMore, nil},
+		"H4 to T5 without a node":                     {nearly(), noNode, nothingMore, nil},
+		"H4 to T4 by the node":                        {nearly(), notReady(with("when-failed")), nothingMore, nil},
+		"H4 to T4 by the machine":                     {nearly(Annotation(preserve, "when-failed")), notReady(), nothingMore, nil},
+		"H4 to T2 by the node":                        {nearly(), notReady(with("now")), nothingMore, nil},
+		"H4 to T2 by the machine":                     {nearly(Annotation(preserve, "now")), notReady(), nothingMore, nil},
+		"H4 let go, auto":                             {nearly(), notReady(), healsBeforeIt, nothing},
+		"H4 let go, node":                             {nearly(), notReady(with("when-failed")), healsBeforeIt, nothing},
+		"H4 let go, machine":                          {nearly(Annotation(preserve, "when-failed")), notReady(), healsBeforeIt, nothing},
+		"a claim is added by now on the node":         {failed, plain, setNode(with("now")), nil},
+		"a claim is added by the machine":             {failed, plain, setMachine(Annotation(preserve, "when-failed")), nil},
+		"a claim is added by when-failed on the node": {failed, plain, setNode(with("when-failed")), nil},
+		"a claim is added without a node":             {failed, noNode, setMachine(Annotation(preserve, "when-failed")), nil},
 		"a claim goes from the node": {failed, plain, func(ctx context.Context, e *environment) {
 			setNode(with("now"))(ctx, e)
 			e.settle(ctx)
 			setNode(without(preserve))(ctx, e)
-		}, nil, ""},
+		}, nil},
 		"a claim goes from the machine": {failed, plain, func(ctx context.Context, e *environment) {
 			setMachine(Annotation(preserve, "when-failed"))(ctx, e)
 			e.settle(ctx)
 			setMachine(withdraw)(ctx, e)
-		}, nil, ""},
-		"T7 of an auto-preserved machine":      {failed, plain, heals, nil, ""},
-		"T7 by the node":                       {failed, byNode("when-failed"), heals, nil, ""},
-		"T8 by expiry, auto":                   {failed, plain, expire, mark, ""},
-		"T8 by expiry, node":                   {failed, byNode("when-failed"), expire, mark, ""},
-		"T8 by expiry, machine":                {asked("when-failed", failing(now)), plain, expire, mark, ""},
-		"T8 by expiry, without a node":         {failed, noNode, expire, mark, ""},
-		"T8 by false on the node":              {failed, byNode("when-failed"), setNode(with("false")), mark, ""},
-		"T8 by false on the machine":           {failed, plain, setMachine(Annotation(preserve, "false")), mark, ""},
-		"T8 by withdrawal from the node":       {failed, byNode("when-failed"), setNode(without(preserve)), mark, ""},
-		"T8 by withdrawal from the machine":    {asked("when-failed", failing(now)), plain, setMachine(withdraw), mark, ""},
-		"T8 of a machine that never joined":    {joining, noNode, setMachine(Annotation(preserve, "false")), mark, ""},
-		"T9":                                   {failed, plain, lower, mark, ""},
-		"T10 of a running machine, node":       {healthy, byNode("now"), deletes, nothing, ""},
-		"T10 of a running machine, machine":    {asked("now"), plain, deletes, nothing, ""},
-		"T10 of a failed machine, auto":        {failed, plain, deletes, nothing, ""},
-		"T10 of a failed machine, node":        {failed, byNode("when-failed"), deletes, nothing, ""},
-		"T10 of a failed machine without node": {failed, noNode, deletes, nothing, ""},
-		"M12":                                  {healthy, maintained(), nil, nil, ""},
-		"M12 beside auto":                      {failed, plain, setNode(maintainedFrom(now)), nil, ""},
-		"M12 of a machine about to fail":       {nearly(), notReady(maintainedFrom(now)), nil, nil, ""},
-		"M12 beside when-failed, node":         {healthy, maintained(with("when-failed")), nears, nil, ""},
-		"M12 beside when-failed, machine":      {asked("when-failed"), maintained(), nears, nil, ""},
-		"M12 taken back, node":                 {nearly(), notReady(maintainedFrom(now), with("when-failed")), healsBeforeIt, nil, ""},
-		"M12 taken back, machine":              {nearly(), notReady(maintainedFrom(now)), healsBeforeIt, nil, ""},
-		"M12 by expiry":                        {healthy, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, counted, ""},
-		"M12 by expiry, failed":                {failed, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, append(counted, mark...), ""},
-		"M13":                                  {healthy, maintained(), setNode(without(maintenance)), counted, ""},
-		"M13 of a machine under a hold":        {failed, notReady(maintainedFrom(now)), setNode(without(maintenance)), nil, ""},
+		}, nil},
+		"T7 of an auto-preserved machine":      {failed, plain, heals, nil},
+		"T7 by the node":                       {failed, byNode("when-failed"), heals, nil},
+		"T8 by expiry, auto":                   {failed, plain, expire, mark},
+		"T8 by expiry, node":                   {failed, byNode("when-failed"), expire, mark},
+		"T8 by expiry, machine":                {asked("when-failed", failing(now)), plain, expire, mark},
+		"T8 by expiry, without a node":         {failed, noNode, expire, mark},
+		"T8 by false on the node":              {failed, byNode("when-failed"), setNode(with("false")), mark},
+		"T8 by false on the machine":           {failed, plain, setMachine(Annotation(preserve, "false")), mark},
+		"T8 by withdrawal from the node":       {failed, byNode("when-failed"), setNode(without(preserve)), mark},
+		"T8 by withdrawal from the machine":    {asked("when-failed", failing(now)), plain, setMachine(withdraw), mark},
+		"T8 of a machine that never joined":    {joining, noNode, setMachine(Annotation(preserve, "false")), mark},
+		"T9":                                   {failed, plain, lower, mark},
+		"T10 of a running machine, node":       {healthy, byNode("now"), deletes, nothing},
+		"T10 of a running machine, machine":    {asked("now"), plain, deletes, nothing},
+		"T10 of a failed machine, auto":        {failed, plain, deletes, nothing},
+		"T10 of a failed machine, node":        {failed, byNode("when-failed"), deletes, nothing},
+		"T10 of a failed machine without node": {failed, noNode, deletes, nothing},
+		"M12":                                  {healthy, maintained(), nil, nil},
+		"M12 beside auto":                      {failed, plain, setNode(maintainedFrom(now)), nil},
+		"M12 of a machine about to fail":       {nearly(), notReady(maintainedFrom(now)), nil, nil},
+		"M12 beside when-failed, node":         {healthy, maintained(with("when-failed")), nears, nil},
+		"M12 beside when-failed, machine":      {asked("when-failed"), maintained(), nears, nil},
+		"M12 taken back, node":                 {nearly(), notReady(maintainedFrom(now), with("when-failed")), healsBeforeIt, nil},
+		"M12 taken back, machine":              {nearly(), notReady(maintainedFrom(now)), healsBeforeIt, nil},
+		"M12 by expiry":                        {healthy, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, counted},
+		"M12 by expiry, failed":                {failed, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, append(counted, mark...)},
+		"M13":                                  {healthy, maintained(), setNode(without(maintenance)), counted},
+		"M13 of a machine under a hold":        {failed, notReady(maintainedFrom(now)), setNode(without(maintenance)), nil},
 		"M13 beside auto": {failed, notReady(), func(ctx context.Context, e *environment) {
 			setNode(maintainedFrom(now))(ctx, e)
 			e.settle(ctx)
 			e.heal(ctx, "m")
 			setNode(without(maintenance))(ctx, e)
-		}, nil, ""},
-		"X10":                            {remediated(), plain, nil, nil, ""},
-		"X10 of a machine about to fail": {remediated(near(now)), notReady(), nil, nil, ""},
-		"X10 of a failed machine":        {remediated(failing(now)), notReady(), nil, nil, ""},
-		"X10 against false, node":        {remediated(), byNode("false"), nil, nil, ""},
-		"X10 against false, machine":     {remediated(Annotation(preserve, "false")), plain, nil, nil, ""},
-		"X10 alone after false":          {remediated(), byNode("now"), setNode(with("false")), nil, ""},
-		"X10 beside auto":                {failed, notReady(), setMachine(remediatedUntil(until)), nil, ""},
-		"X10 extended":                   {remediated(), plain, setMachine(remediatedUntil(until.Add(time.Hour))), nil, ""},
-		"X10 over":                       {remediated(), plain, setMachine(notRemediated), nothing, ""},
-		"X10 over, with false":           {remediated(), byNode("false"), setMachine(notRemediated), nothing, ""},
-		"X10 over, taken over by T5":     {remediated(failing(now)), notReady(), setMachine(notRemediated), nil, ""},
+		}, nil},
+		"X10":                            {remediated(), plain, nil, nil},
+		"X10 of a machine about to fail": {remediated(near(now)), notReady(), nil, nil},
+		"X10 of a failed machine":        {remediated(failing(now)), notReady(), nil, nil},
+		"X10 against false, node":        {remediated(), byNode("false"), nil, nil},
+		"X10 against false, machine":     {remediated(Annotation(preserve, "false")), plain, nil, nil},
+		"X10 alone after false":          {remediated(), byNode("now"), setNode(with("false")), nil},
+		"X10 beside auto":                {failed, notReady(), setMachine(remediatedUntil(until)), nil},
+		"X10 extended":                   {remediated(), plain, setMachine(remediatedUntil(until.Add(time.Hour))), nil},
+		"X10 over":                       {remediated(), plain, setMachine(notRemediated), nothing},
+		"X10 over, with false":           {remediated(), byNode("false"), setMachine(notRemediated), nothing},
+		"X10 over, taken over by T5":     {remediated(failing(now)), notReady(), setMachine(notRemediated), nil},
 		"X10 over, without share": {remediated(failing(now)), notReady(), func(ctx context.Context, e *environment) {
 			e.editDeployment(ctx, Share("0"))
 			e.editMachine(ctx, "m", notRemediated)
-		}, mark, ""},
-		"P10 of a running machine, node":       {healthy, byNode("now"), disable, nothing, ""},
-		"P10 of a running machine, machine":    {asked("now"), plain, disable, nothing, ""},
-		"P10 of a failed machine, auto":        {failed, plain, disable, mark, ""},
-		"P10 of a failed machine, node":        {failed, byNode("when-failed"), disable, mark, ""},
-		"P10 of a failed machine without node": {failed, noNode, disable, mark, ""},
+		}, mark},
+		"P10 of a running machine, node":       {healthy, byNode("now"), disable, nothing},
+		"P10 of a running machine, machine":    {asked("now"), plain, disable, nothing},
+		"P10 of a failed machine, auto":        {failed, plain, disable, mark},
+		"P10 of a failed machine, node":        {failed, byNode("when-failed"), disable, mark},
+		"P10 of a failed machine without node": {failed, noNode, disable, mark},
 	}
 
 	// begin returns an environment in which the transition is due.
@@ -345,11 +343,7 @@ var _ = Describe("P8: crash", func() {
 	for holderName, holder := range holders {
 		for _, name := range slices.Sorted(maps.Keys(transitions)) {
 			t := transitions[name]
-			decorators := []any{}
-			if t.pending == holderName {
-				decorators = append(decorators, Pending)
-			}
-			It(holderName+" "+name, decorators, func(ctx SpecContext) {
+			It(holderName+" "+name, func(ctx SpecContext) {
 				undisturbed := func(later time.Duration, status ...machinev1alpha1.CurrentStatus) end {
 					e := begin(ctx, holder, t, later)
 					for _, status := range status {

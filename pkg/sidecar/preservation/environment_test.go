@@ -242,6 +242,14 @@ func (e *environment) heal(ctx context.Context, name string) {
 	e.editNodeStatus(ctx, name, Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))
 }
 
+// fail makes the machine one whose node has been away for as long as the health timeout.
+func (e *environment) fail(ctx context.Context) {
+	GinkgoHelper()
+	e.editMachine(ctx, "m", failing(e.now()))
+	e.editNodeStatus(ctx, "m", NotReady)
+	e.settle(ctx)
+}
+
 // editSet changes a MachineSet behind the Reconciler's back.
 func (e *environment) editSet(ctx context.Context, name string, opts ...SetOption) {
 	GinkgoHelper()
@@ -300,6 +308,12 @@ func (r *recorder) take() []string {
 	taken := r.events
 	r.events = nil
 	return taken
+}
+
+// expectEvent says that exactly one Event was on the machine, and the same on its node.
+func (e *environment) expectEvent(text string) {
+	GinkgoHelper()
+	Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
 }
 
 // margin is how long before its health deadline a machine is held (H4).

@@ -30,17 +30,6 @@ var _ = Describe("Maintenance", func() {
 				e.settle(ctx)
 				return e
 			}
-			expectEvent := func(e *environment, text string) {
-				GinkgoHelper()
-				Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
-			}
-			// fail makes the machine one whose node has been away for as long as the health timeout.
-			fail := func(ctx SpecContext, e *environment) {
-				GinkgoHelper()
-				e.editMachine(ctx, "m", failing(e.now()))
-				e.editNodeStatus(ctx, "m", NotReady)
-				e.settle(ctx)
-			}
 
 			It("M12: should protect a machine at once in two writes, tell so, and look again at its end", func(ctx SpecContext) {
 				e := maintained(ctx)
@@ -54,15 +43,15 @@ var _ = Describe("Maintenance", func() {
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(preserve))
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(e.node(ctx, "m").Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" because UnderMaintenance (cause maintenance)")
+				e.expectEvent("MachinePreserved: Machine is Running:Preserved until " + until + " because UnderMaintenance (cause maintenance)")
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(24 * time.Hour))
 			})
 
 			It("M12: should hold a machine whose reboot takes longer than the health timeout, and take the hold back afterwards", func(ctx SpecContext) {
 				e := maintained(ctx)
 				e.recorder.take()
-				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" because MachineFailed (cause maintenance)")
+				e.fail(ctx)
+				e.expectEvent("PreservedMachineFailed: Machine is Failed:Preserved until " + until + " because MachineFailed (cause maintenance)")
 				status := e.machine(ctx, "m").Status.CurrentStatus
 				if name == "PreserveExpiry" {
 					Expect(status.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal(until))
@@ -74,7 +63,7 @@ var _ = Describe("Maintenance", func() {
 
 				e.heal(ctx, "m")
 				e.settle(ctx)
-				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until "+until+" because HealthyAgain (cause maintenance)")
+				e.expectEvent("PreservedMachineRecovered: Machine is Running:Preserved until " + until + " because HealthyAgain (cause maintenance)")
 				machine := e.machine(ctx, "m")
 				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(machine.Annotations).NotTo(HaveKey(preserve))
@@ -86,7 +75,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.pass(24 * time.Hour)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Expired (cause was maintenance)")
+				e.expectEvent("MachinePreservationEnded: Machine is no longer preserved because Expired (cause was maintenance)")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{maintenance: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
@@ -100,7 +89,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.editNode(ctx, "m", maintainedFrom(e.now()))
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because MaintenanceExhausted")
+				e.expectEvent("MachinePreservationRefused: Machine is not preserved because MaintenanceExhausted")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
 				Expect(e.recorder.take()).To(BeEmpty())
@@ -148,7 +137,7 @@ var _ = Describe("Maintenance", func() {
 
 			It("M13: should not prolong the time after a maintenance with a restart", func(ctx SpecContext) {
 				e := maintained(ctx)
-				fail(ctx, e)
+				e.fail(ctx)
 				e.editNode(ctx, "m", without(maintenance))
 				e.settle(ctx)
 				for range 3 {
@@ -175,16 +164,9 @@ var _ = Describe("Maintenance", func() {
 				e := maintained(ctx, in(pool, "z"))
 				Expect(metric("machines")).To(HaveKeyWithValue("maintenance pool Running:Preserved "+pool+" z", 1.0))
 				Expect(metric("transitions_total")).To(HaveKeyWithValue("maintenance "+pool+" UnderMaintenance M12", 1.0))
-				fail(ctx, e)
+				e.fail(ctx)
 				Expect(metric("machines")).To(HaveKeyWithValue("maintenance pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))
-			})
-
-			It("M12: should do nothing where maintenances are not enabled", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m"), Node("m", maintainedFrom(now)))
-				e.Maintenance = preservation.MaintenanceOptions{}
-				e.settle(ctx)
-				Expect(e.api.written()).To(BeEmpty())
 			})
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -26,23 +25,13 @@ var _ = Describe("Remediation", func() {
 
 	for name, holder := range holders {
 		Context(name, func() {
-			expectEvent := func(e *environment, text string) {
-				GinkgoHelper()
-				Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
-			}
 			remediated := func(ctx SpecContext, opts ...DeploymentOption) *environment {
 				GinkgoHelper()
 				e := withMachine(holder, Machine("m", asks), Node("m"))
 				e.editDeployment(ctx, opts...)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" because PowerCycle (cause remediation)")
+				e.expectEvent("MachinePreserved: Machine is Running:Preserved until " + until + " because PowerCycle (cause remediation)")
 				return e
-			}
-			fail := func(ctx SpecContext, e *environment) {
-				GinkgoHelper()
-				e.editMachine(ctx, "m", failing(e.now()))
-				e.editNodeStatus(ctx, "m", NotReady)
-				e.settle(ctx)
 			}
 
 			It("X10: should hold a machine from the request on, neither taint nor drain it, and end in silence", func(ctx SpecContext) {
@@ -52,8 +41,8 @@ var _ = Describe("Remediation", func() {
 				}
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Hour))
-				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" because MachineFailed (cause remediation)")
+				e.fail(ctx)
+				e.expectEvent("PreservedMachineFailed: Machine is Failed:Preserved until " + until + " because MachineFailed (cause remediation)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				e.heal(ctx, "m")
 				e.settle(ctx)
@@ -67,21 +56,21 @@ var _ = Describe("Remediation", func() {
 
 			It("X10 T5: should tell that a machine which the power cycle did not help is auto-preserved", func(ctx SpecContext) {
 				e := remediated(ctx)
-				fail(ctx, e)
+				e.fail(ctx)
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because PowerCycleFailed (cause auto)")
+				e.expectEvent("MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because PowerCycleFailed (cause auto)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
 			})
 
 			It("X10 T8: should tell that it is replaced without a share", func(ctx SpecContext) {
 				e := remediated(ctx, Share("0"))
-				fail(ctx, e)
+				e.fail(ctx)
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because PowerCycleFailed (cause was remediation)")
+				e.expectEvent("MachinePreservationEnded: Machine is no longer preserved because PowerCycleFailed (cause was remediation)")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
 			})
 
@@ -89,16 +78,9 @@ var _ = Describe("Remediation", func() {
 				pool := "remediated-" + name
 				e := remediated(ctx, in(pool, "z"))
 				Expect(metric("transitions_total")).To(HaveKeyWithValue("remediation "+pool+" PowerCycle X10", 1.0))
-				fail(ctx, e)
+				e.fail(ctx)
 				Expect(metric("machines")).To(HaveKeyWithValue("remediation pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))
-			})
-
-			It("X10: should do nothing where remediations are not enabled", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m", asks), Node("m"))
-				e.Remediation = preservation.RemediationOptions{}
-				e.settle(ctx)
-				Expect(e.api.written()).To(BeEmpty())
 			})
 		})
 	}

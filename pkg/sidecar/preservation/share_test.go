@@ -76,11 +76,6 @@ var _ = Describe("Share", func() {
 		deployment = Deployment("pool", Share("2"), Replicas(8))
 		set        = Set("set", deployment, Revision("9"))
 
-		none  []string
-		older = func(spec, status int32) SetOption {
-			return func(s *machinev1alpha1.MachineSet) { Revision("2")(s); SetReplicas(spec, status)(s) }
-		}
-
 		// failed returns a machine whose deadline was so long ago.
 		failed = func(name string, ago time.Duration, opts ...MachineOption) *machinev1alpha1.Machine {
 			return Machine(name, append([]MachineOption{Of(set), failing(now.Add(-ago))}, opts...)...)
@@ -341,68 +336,19 @@ var _ = Describe("Share", func() {
 				Expect(e.api.written()).To(BeEmpty())
 			})
 
-			DescribeTable("P3: should not take a machine that is being deleted for a rolling update, however long that takes", func(ctx SpecContext, placed []string, opts ...MachineOption) {
-				old := Set("old", deployment, older(0, 1))
-				e := newEnvironment(holder, deployment, set, old, Machine("a", Of(set), failing(now)), Node("a"), Machine("b", append(opts, Of(old))...))
+			It("T6 P4: should preserve for the pool's time what is asked for, touch nothing where there is no share, and preserve nothing anew where no machine is wanted", func(ctx SpecContext) {
+				own := DeploymentAnnotation(prefix+"machine-preserve-timeout", "24h")
+				asked := failed("asked", 0, Annotation(preserve, "when-failed"))
+				e := newEnvironment(holder, Deployment("pool", own), set, failed("a", 0), asked)
 				e.settle(ctx)
-				Expect(e.placed(ctx)).To(Equal(placed))
-			},
-				Entry("one that is not deleted yet", none),
-				Entry("one that cannot be deleted", []string{"a"}, Deleted(Start)),
-			)
+				Expect(e.machine(ctx, "asked").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-02T13:00:00Z"))
+				Expect(e.held(ctx)).To(ConsistOf("asked"))
+				Expect(e.machine(ctx, "a").ResourceVersion).To(Equal("999"))
 
-			DescribeTable("P3: what is a rolling update", func(ctx SpecContext, placed []string, deployment *machinev1alpha1.MachineDeployment, sets ...SetOption) {
-				objects := []client.Object{deployment, set, Machine("a", Of(set), failing(now)), Node("a")}
-				for i, option := range sets {
-					objects = append(objects, Set(fmt.Sprintf("set-%d", i), deployment, SetReplicas(0, 0), option))
-				}
-				e := newEnvironment(holder, objects...)
-				e.settle(ctx)
-				Expect(e.placed(ctx)).To(Equal(placed))
-			},
-				Entry("the newest MachineSet only", []string{"a"}, deployment),
-				Entry("an older MachineSet that wants machines but has none", none, deployment, older(1, 0)),
-				Entry("not an older MachineSet whose machines are not there", []string{"a"}, deployment, older(0, 1)),
-				Entry("not an older MachineSet that is only history", []string{"a"}, deployment, older(0, 0)),
-				Entry("a newer MachineSet that neither wants nor has machines yet", none, deployment, Revision("10")),
-				Entry("not a MachineSet of another MachineDeployment", []string{"a"}, deployment, func(s *machinev1alpha1.MachineSet) {
-					older(1, 1)(s)
-					s.OwnerReferences = Set("any", Deployment("other")).OwnerReferences
-				}),
-				Entry("not the two MachineSets of manual updates in place", []string{"a"}, Deployment("pool", Share("2"), InPlace), older(1, 1)),
-			)
-
-			DescribeTable("P3: which machines an update in place is about", func(ctx SpecContext, condition NodeOption, placed []string) {
-				e := newEnvironment(holder, Deployment("pool", Share("2"), InPlace), set, Set("new", deployment, Revision("10"), SetReplicas(1, 1)),
-					failed("a", 0), Node("a", condition))
-				e.settle(ctx)
-				Expect(e.placed(ctx)).To(Equal(placed))
-			},
-				Entry("one that is selected", Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, ""), none),
-				Entry("not one that is a candidate", Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.CandidateForUpdate, ""), []string{"a"}),
-				Entry("not one that nobody has an update for", NotReady, []string{"a"}),
-			)
-
-			It("P4: should preserve nothing anew when no machine is wanted", func(ctx SpecContext) {
-				e := newEnvironment(holder, Deployment("pool", Share("2"), Replicas(0)), set, failed("a", 0), failed("asked", 0, Annotation(preserve, "now")))
+				e = newEnvironment(holder, Deployment("pool", Share("2"), Replicas(0)), set, failed("a", 0), asked)
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
-
-			DescribeTable("what is written on the MachineDeployment", func(ctx SpecContext, options []DeploymentOption, expiry string) {
-				e := newEnvironment(holder, Deployment("pool", options...), set, failed("a", 0), failed("asked", 0, Annotation(preserve, "when-failed")))
-				e.settle(ctx)
-				Expect(e.machine(ctx, "asked").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", expiry))
-				Expect(e.held(ctx)).To(ConsistOf("asked"))
-				Expect(e.machine(ctx, "a").ResourceVersion).To(Equal("999"))
-			},
-				Entry("nothing: no share, and the default timeout", nil, "2026-03-04T13:00:00Z"),
-				Entry("a timeout", []DeploymentOption{DeploymentAnnotation(prefix+"machine-preserve-timeout", "24h")}, "2026-03-02T13:00:00Z"),
-				Entry("garbled values count as absent", []DeploymentOption{Share("two"), DeploymentAnnotation(prefix+"machine-preserve-timeout", "soon")}, "2026-03-04T13:00:00Z"),
-				Entry("negative values count as absent", []DeploymentOption{Share("-1"), DeploymentAnnotation(prefix+"machine-preserve-timeout", "-1h")}, "2026-03-04T13:00:00Z"),
-				Entry("too large a share counts as absent", []DeploymentOption{Share("4294967296")}, "2026-03-04T13:00:00Z"),
-				Entry("a timeout of 0 counts as absent", []DeploymentOption{DeploymentAnnotation(prefix+"machine-preserve-timeout", "0s")}, "2026-03-04T13:00:00Z"),
-			)
 
 			DescribeTable("should release nothing when the share cannot be read any more", func(ctx SpecContext, share string) {
 				e := newEnvironment(holder, deployment, set, failed("a", 0))

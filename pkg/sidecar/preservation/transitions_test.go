@@ -74,12 +74,6 @@ var _ = Describe("Transitions", func() {
 				Expect(node.Spec.Taints).To(BeEmpty())
 				Expect(preservation.PreservedCondition(node)).To(And(HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "PreservationEnded")))
 			}
-			// expectEvent says that exactly one Event was on the machine, and the same on its node.
-			expectEvent := func(e *environment, text string) {
-				GinkgoHelper()
-				Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
-			}
-
 			// preserved is an environment with a preserved machine whose Events were looked at.
 			preserved := func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
 				GinkgoHelper()
@@ -99,7 +93,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m"), Node("m", with("now")))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "now", "2026-03-04T13:00:00Z")
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z because AskedFor (cause now)")
+				e.expectEvent("MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z because AskedFor (cause now)")
 			})
 
 			DescribeTable("T2: should hold and drain a preserved machine that fails", func(ctx SpecContext, share, expiry string, left time.Duration) {
@@ -109,7 +103,7 @@ var _ = Describe("Transitions", func() {
 				e.editMachine(ctx, "m", failing(e.now()))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "now", expiry)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+expiry+" because MachineFailed (cause now)")
+				e.expectEvent("PreservedMachineFailed: Machine is Failed:Preserved until " + expiry + " because MachineFailed (cause now)")
 				e.pass(left - time.Second)
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(ConsistOf("m"))
@@ -130,7 +124,7 @@ var _ = Describe("Transitions", func() {
 					e.settle(ctx)
 					expectReleased(ctx, e)
 					Expect(e.node(ctx, "m").Annotations[preserve]).To(left)
-					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because "+ended)
+					e.expectEvent("MachinePreservationEnded: Machine is no longer preserved because " + ended)
 				},
 				Entry("T3: running, at the expiry", askedFor, expires, "Expired (cause was now)", BeEmpty()),
 				Entry("T3 R4: running, when it is told false", askedFor, says(with("false")), "Stopped (cause was now)", Equal("false")),
@@ -148,12 +142,12 @@ var _ = Describe("Transitions", func() {
 				e.editDeployment(ctx, DeploymentAnnotation(prefix+"forbidden", "true"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because Forbidden (cause was now)")
+				e.expectEvent("MachinePreservationEnded: Machine is no longer preserved because Forbidden (cause was now)")
 
 				e.editNode(ctx, "m", with("now"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because Forbidden")
+				e.expectEvent("MachinePreservationRefused: Machine is not preserved because Forbidden")
 			})
 
 			It("P13: should release a machine that was kept for the longest time, and keep it no more", func(ctx SpecContext) {
@@ -162,13 +156,13 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectReleased(ctx, e)
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved because KeptForTooLong (cause was now)")
+				e.expectEvent("MachinePreservationEnded: Machine is no longer preserved because KeptForTooLong (cause was now)")
 
 				e.restart()
 				e.editNode(ctx, "m", with("now"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved because KeptForTooLong")
+				e.expectEvent("MachinePreservationRefused: Machine is not preserved because KeptForTooLong")
 			})
 
 			It("T5: should hold a machine that fails within the share", func(ctx SpecContext) {
@@ -176,7 +170,7 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"share", "1"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because MachineFailed (cause auto)")
+				e.expectEvent("MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z because MachineFailed (cause auto)")
 			})
 
 			It("T5 P9: should hold a machine that never joined and has no node", func(ctx SpecContext) {
@@ -194,7 +188,7 @@ var _ = Describe("Transitions", func() {
 				e.editMachine(ctx, "m", running)
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
-				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z because HealthyAgain (cause auto)")
+				e.expectEvent("PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z because HealthyAgain (cause auto)")
 			})
 
 			It("V1 V3 V4 P11: should let pods back when there is a proof, or warn when there is none in time", func(ctx SpecContext) {
@@ -261,7 +255,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m"))
 				e.settle(ctx)
 				Expect(e.api.written()).To(BeEmpty())
-				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
+				e.expectEvent("MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
 			})
 
 			It("H3 T4: should preserve a machine in phase Failed only where machine-controller-manager obeys the request by itself", func(ctx SpecContext) {
@@ -273,7 +267,7 @@ var _ = Describe("Transitions", func() {
 				}
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
-				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
+				e.expectEvent("MachinePreservationRefused: Machine failed and is replaced because FailedTooEarly")
 			})
 
 			It("should keep an auto-preserved machine for as long as somebody asks for, and no longer when the request is withdrawn", func(ctx SpecContext) {
@@ -283,13 +277,13 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T14:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"claims", "auto=2026-03-04T13:00:00Z,now=2026-03-04T14:00:00Z"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z because AskedFor (cause now)")
+				e.expectEvent("MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z because AskedFor (cause now)")
 
 				e.editNode(ctx, "m", without(preserve))
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "claims"))
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z although RequestWithdrawn (cause auto)")
+				e.expectEvent("MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z although RequestWithdrawn (cause auto)")
 			})
 
 		})
