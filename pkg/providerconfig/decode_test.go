@@ -41,6 +41,23 @@ kind: MachinePreservationConfig
 		return readJSON(string(raw))
 	}
 
+	// extension is one with these fields in its configuration.
+	extension := func(fields string) *extensionsv1alpha1.Extension {
+		GinkgoHelper()
+		raw, err := yaml.YAMLToJSON([]byte(head + fields))
+		Expect(err).NotTo(HaveOccurred())
+		return &extensionsv1alpha1.Extension{Spec: extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{ProviderConfig: &runtime.RawExtension{Raw: raw}}}}
+	}
+	// expectProblem expects an error exactly if there is to be a problem.
+	expectProblem := func(err error, problem string) {
+		GinkgoHelper()
+		if problem != "" {
+			Expect(err).To(MatchError(problem))
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+	}
+
 	It("should return an empty configuration if there is none", func() {
 		for _, raw := range []*runtime.RawExtension{nil, {}} {
 			config, err := providerconfig.ReadProviderConfig(raw, pools, nil)
@@ -218,11 +235,7 @@ evidence:
 	)
 
 	DescribeTable("power cycles of an Extension", func(fields string, want types.GomegaMatcher, problem string) {
-		raw, err := yaml.YAMLToJSON([]byte(head + fields))
-		Expect(err).NotTo(HaveOccurred())
-		extension := &extensionsv1alpha1.Extension{}
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		has, err := providerconfig.HasPowerCycle(extension)
+		has, err := providerconfig.HasPowerCycle(extension(fields))
 		if problem == "" {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(has).To(want)
@@ -240,16 +253,8 @@ evidence:
 	)
 
 	DescribeTable("node maintenance of an Extension", func(fields, problem string, want types.GomegaMatcher) {
-		raw, err := yaml.YAMLToJSON([]byte(head + fields))
-		Expect(err).NotTo(HaveOccurred())
-		extension := &extensionsv1alpha1.Extension{}
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		maintenance, err := providerconfig.ReadNodeMaintenance(extension)
-		if problem != "" {
-			Expect(err).To(MatchError(problem))
-		} else {
-			Expect(err).NotTo(HaveOccurred())
-		}
+		maintenance, err := providerconfig.ReadNodeMaintenance(extension(fields))
+		expectProblem(err, problem)
 		Expect(maintenance).To(want)
 	},
 		Entry("none", "", "", BeNil()),
@@ -261,16 +266,8 @@ evidence:
 	)
 
 	DescribeTable("drain strategies of an Extension", func(fields, problem string, want types.GomegaMatcher) {
-		raw, err := yaml.YAMLToJSON([]byte(head + fields))
-		Expect(err).NotTo(HaveOccurred())
-		extension := &extensionsv1alpha1.Extension{}
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		strategies, err := providerconfig.ReadDrainStrategies(extension)
-		if problem != "" {
-			Expect(err).To(MatchError(problem))
-		} else {
-			Expect(err).NotTo(HaveOccurred())
-		}
+		strategies, err := providerconfig.ReadDrainStrategies(extension(fields))
+		expectProblem(err, problem)
 		Expect(strategies).To(want)
 	},
 		Entry("none", "", "", BeNil()),
@@ -282,16 +279,8 @@ evidence:
 	)
 
 	DescribeTable("D13: whether nodes of an Extension show drains", func(fields string, want bool, problem string) {
-		raw, err := yaml.YAMLToJSON([]byte(head + fields))
-		Expect(err).NotTo(HaveOccurred())
-		extension := &extensionsv1alpha1.Extension{}
-		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		shows, err := providerconfig.ReadDrainConditions(extension)
-		if problem != "" {
-			Expect(err).To(MatchError(problem))
-		} else {
-			Expect(err).NotTo(HaveOccurred())
-		}
+		shows, err := providerconfig.ReadDrainConditions(extension(fields))
+		expectProblem(err, problem)
 		Expect(shows).To(Equal(want))
 	},
 		Entry("by default", "", false, ""),

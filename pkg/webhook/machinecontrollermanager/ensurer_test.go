@@ -111,6 +111,27 @@ var _ = Describe("Ensurer", func() {
 		return containers[len(containers)-1]
 	}
 
+	// args returns those of the container that contain one of the words, but not those that it always has.
+	args := func(words ...string) []string {
+		GinkgoHelper()
+		return slices.DeleteFunc(slices.Clone(container().Args), func(arg string) bool {
+			return strings.HasPrefix(arg, "--namespace=") || strings.HasPrefix(arg, "--machine-drain-timeout=") ||
+				!slices.ContainsFunc(words, func(word string) bool { return strings.Contains(arg, word) })
+		})
+	}
+	// configure sets fields of the providerConfig.
+	configure := func(fields string) {
+		GinkgoHelper()
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+		Expect(c.Update(ctx, extension)).To(Succeed())
+	}
+	// grant has the access secret say something of what the shoot has.
+	grant := func(what, value string) {
+		GinkgoHelper()
+		secret.Annotations["machine-preservation.extensions.gardener.cloud/"+what] = value
+		Expect(c.Update(ctx, secret)).To(Succeed())
+	}
+
 	It("should leave alone what gardenlet makes for a self-hosted shoot, as no kubeconfig is in there", func() {
 		for _, object := range []client.Object{extension, secret} {
 			object.SetNamespace(metav1.NamespaceSystem)
@@ -300,16 +321,9 @@ var _ = Describe("Ensurer", func() {
 		})
 
 		DescribeTable("D9: should pass on valid drain strategies, with their defaults, and nothing of others", func(fields string, want ...string) {
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
-			Expect(c.Update(ctx, extension)).To(Succeed())
+			configure(fields)
 			ensure()
-			var actual []string
-			for _, arg := range container().Args {
-				if strings.Contains(arg, "drain") && !strings.HasPrefix(arg, "--machine-drain-timeout=") {
-					actual = append(actual, arg)
-				}
-			}
-			Expect(actual).To(HaveExactElements(want))
+			Expect(args("drain")).To(HaveExactElements(want))
 		},
 			Entry("none", ``),
 			Entry("the defaults", `,"drainStrategies":{}`,
@@ -328,18 +342,10 @@ var _ = Describe("Ensurer", func() {
 
 		DescribeTable("should pass on valid settings of evidence, with their defaults, and nothing of others", func(fields string, want ...string) {
 			config.Evidence = &configv1alpha1.Evidence{Enabled: true, Budget: new(resource.MustParse("4Mi")), MaxRetention: &metav1.Duration{Duration: 200 * time.Hour}}
-			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = "true"
-			Expect(c.Update(ctx, secret)).To(Succeed())
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
-			Expect(c.Update(ctx, extension)).To(Succeed())
+			grant("evidence", "true")
+			configure(fields)
 			ensure()
-			var actual []string
-			for _, arg := range container().Args {
-				if strings.Contains(arg, "evidence") {
-					actual = append(actual, arg)
-				}
-			}
-			Expect(actual).To(HaveExactElements(want))
+			Expect(args("evidence")).To(HaveExactElements(want))
 		},
 			Entry("none", ``),
 			Entry("the defaults", `,"evidence":{}`),
@@ -353,13 +359,11 @@ var _ = Describe("Ensurer", func() {
 		)
 
 		DescribeTable("should have evidence stored only where the access secret says so, and operators allow it", func(annotation string, evidence *configv1alpha1.Evidence, expected bool) {
-			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = annotation
-			Expect(c.Update(ctx, secret)).To(Succeed())
+			grant("evidence", annotation)
 			if config.Evidence = evidence; evidence != nil {
 				configv1alpha1.SetDefaults_Evidence(evidence)
 			}
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":true}}`)}
-			Expect(c.Update(ctx, extension)).To(Succeed())
+			configure(`,"evidence":{"enabled":true}`)
 			ensure()
 			Expect(slices.Contains(container().Args, "--evidence")).To(Equal(expected))
 		},
@@ -371,8 +375,7 @@ var _ = Describe("Ensurer", func() {
 		)
 
 		DescribeTable("should have failures told of only where the access secret says so, and operators allow it", func(annotation string, failures *configv1alpha1.Failures, expected bool) {
-			secret.Annotations["machine-preservation.extensions.gardener.cloud/failures"] = annotation
-			Expect(c.Update(ctx, secret)).To(Succeed())
+			grant("failures", annotation)
 			config.Failures = failures
 			ensure()
 			Expect(slices.Contains(container().Args, "--failures")).To(Equal(expected))
@@ -384,18 +387,10 @@ var _ = Describe("Ensurer", func() {
 		)
 
 		DescribeTable("M17: should pass on valid settings of node maintenance where the shoot has what it takes", func(isOn string, fields string, want ...string) {
-			secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = isOn
-			Expect(c.Update(ctx, secret)).To(Succeed())
-			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
-			Expect(c.Update(ctx, extension)).To(Succeed())
+			grant("node-maintenance", isOn)
+			configure(fields)
 			ensure()
-			var actual []string
-			for _, arg := range container().Args {
-				if strings.Contains(arg, "maintenance") {
-					actual = append(actual, arg)
-				}
-			}
-			Expect(actual).To(HaveExactElements(want))
+			Expect(args("maintenance")).To(HaveExactElements(want))
 		},
 			Entry("none", "true", ``),
 			Entry("not yet, or somebody else's", "", `,"nodeMaintenance":{}`),
@@ -407,14 +402,7 @@ var _ = Describe("Ensurer", func() {
 		)
 
 		DescribeTable("M17: should change nothing about node maintenance for settings that are not valid", func(fields string) {
-			config := func(fields string) {
-				extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
-				Expect(c.Update(ctx, extension)).To(Succeed())
-			}
-			isOn := func(value string) {
-				secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = value
-				Expect(c.Update(ctx, secret)).To(Succeed())
-			}
+			isOn := func(value string) { grant("node-maintenance", value) }
 			made := deployment.DeepCopy()
 			write := func() *appsv1.Deployment {
 				before := deployment
@@ -423,10 +411,10 @@ var _ = Describe("Ensurer", func() {
 				return before
 			}
 			isOn("true")
-			config(`,"nodeMaintenance":{"maxHoldTime":"36h","namespaces":["a"]}`)
+			configure(`,"nodeMaintenance":{"maxHoldTime":"36h","namespaces":["a"]}`)
 			ensure()
 
-			config(fields)
+			configure(fields)
 			before := write()
 			Expect(container().Args).To(ContainElements("--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-max-overtime=7h0m0s", "--node-maintenance-namespaces=a"))
 			Expect(deployment).To(Equal(before))
@@ -464,15 +452,7 @@ var _ = Describe("Ensurer", func() {
 			Expect(c.Update(ctx, secret)).To(Succeed())
 			config.Hosts = hosts
 			ensure()
-			var actual []string
-			for _, arg := range container().Args {
-				if strings.Contains(arg, "power") || strings.Contains(arg, "host") || strings.Contains(arg, "seed") || strings.Contains(arg, "quarantine") {
-					if !strings.HasPrefix(arg, "--namespace=") {
-						actual = append(actual, arg)
-					}
-				}
-			}
-			Expect(actual).To(HaveExactElements(want))
+			Expect(args("power", "host", "seed", "quarantine")).To(HaveExactElements(want))
 
 			volume, mount := corev1.Volume{Name: "kubeconfig-machine-preservation-hosts"}, corev1.VolumeMount{
 				Name: "kubeconfig-machine-preservation-hosts", MountPath: "/var/run/secrets/gardener.cloud/machine-preservation-hosts", ReadOnly: true,
@@ -509,8 +489,7 @@ var _ = Describe("Ensurer", func() {
 			config.MaxMachineHours = new(int32(500))
 			ensure()
 			Expect(container().Args).NotTo(ContainElement(HavePrefix("--max-machine-hours")))
-			secret.Annotations["machine-preservation.extensions.gardener.cloud/machine-hours"] = "true"
-			Expect(c.Update(ctx, secret)).To(Succeed())
+			grant("machine-hours", "true")
 			ensure()
 			Expect(container().Args).To(ContainElement("--max-machine-hours=500"))
 			config.MaxMachineHours = nil
