@@ -24,13 +24,10 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,17 +40,11 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("Actuator", func() {
-	const (
-		namespace = "shoot--foo--bar"
-		container = "machine-preservation-controller"
-	)
-
 	var (
 		ctx   = context.Background()
 		log   = logr.Discard()
@@ -75,15 +66,7 @@ var _ = Describe("Actuator", func() {
 
 	BeforeEach(func() {
 		inject, patches = func(*appsv1.Deployment) {}, 0
-		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{
-			admissionregistrationv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
-			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme,
-		} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := newScheme()
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&machinev1alpha1.Machine{}).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				if err := c.Patch(ctx, object, patch, opts...); err != nil {
@@ -98,14 +81,7 @@ var _ = Describe("Actuator", func() {
 			},
 		}).Build()
 		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build(), nil
-		recorder = events.NewFakeRecorder(10)
-		actuator = &Actuator{
-			Client:      c,
-			Clock:       clock,
-			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, shootError },
-			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
-			Recorder:    recorder,
-		}
+		actuator, clock, recorder = newActuator(c, func() (client.Client, error) { return shoot, shootError })
 
 		cluster, err := json.Marshal(&gardencorev1beta1.Shoot{
 			TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"},
@@ -117,8 +93,7 @@ var _ = Describe("Actuator", func() {
 			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: cluster}},
 		})).To(Succeed())
 
-		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
-		ex.Spec.Type = "machine-preservation"
+		ex = newExtension()
 		configure(ex, 2)
 
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}

@@ -26,8 +26,6 @@ import (
 )
 
 var _ = Describe("ShootClient", func() {
-	const namespace = "shoot--foo--bar"
-
 	var (
 		ctx    context.Context
 		seed   client.Client

@@ -17,12 +17,9 @@ import (
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,17 +36,11 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
 var _ = Describe("Node maintenance", func() {
-	const (
-		namespace  = "shoot--foo--bar"
-		container  = "machine-preservation-controller"
-		definition = "nodemaintenances.maintenance.nvidia.com"
-	)
+	const definition = "nodemaintenances.maintenance.nvidia.com"
 
 	var (
 		ctx   = context.Background()
@@ -78,7 +69,6 @@ var _ = Describe("Node maintenance", func() {
 			Expect(c.Update(ctx, cluster)).To(Succeed())
 		}
 	}
-	const pools = `"provider":{"workers":[{"name":"worker-a","maximum":3}]}`
 	awake := func() { setShoot(`"spec":{` + pools + `}`) }
 	hibernated := func() {
 		setShoot(`"spec":{"hibernation":{"enabled":true},` + pools + `},"status":{"hibernated":true}`)
@@ -142,35 +132,20 @@ var _ = Describe("Node maintenance", func() {
 	reconcile := func() error { return actuator.Reconcile(ctx, log, ex) }
 
 	BeforeEach(func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{
-			admissionregistrationv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
-			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme, maintenancev1alpha1.AddToScheme,
-		} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := newScheme()
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
-		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).Build(), nil
 		ended, endError = nil, nil
-		recorder = events.NewFakeRecorder(10)
-		actuator = &Actuator{
-			Client:      c,
-			Clock:       clock,
-			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, shootError },
-			EndMaintenances: func(_ context.Context, shootClient client.Client, _ time.Time) error {
-				Expect(shootClient).To(BeIdenticalTo(shoot))
-				Expect(allowed("nodemaintenances")).NotTo(BeEmpty(), "it takes the permissions of the sidecar")
-				Expect(flagged()).To(BeFalse())
-				ended = append(ended, "ended")
-				return endError
-			},
-			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
-			Recorder: recorder,
+		actuator, clock, recorder = newActuator(c, func() (client.Client, error) { return shoot, shootError })
+		actuator.EndMaintenances = func(_ context.Context, shootClient client.Client, _ time.Time) error {
+			Expect(shootClient).To(BeIdenticalTo(shoot))
+			Expect(allowed("nodemaintenances")).NotTo(BeEmpty(), "it takes the permissions of the sidecar")
+			Expect(flagged()).To(BeFalse())
+			ended = append(ended, "ended")
+			return endError
 		}
 		awake()
-		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
-		ex.Spec.Type = "machine-preservation"
+		ex = newExtension()
 		set(`,"nodeMaintenance":{}`)
 	})
 

@@ -12,26 +12,20 @@ import (
 	"slices"
 	"time"
 
-	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -41,7 +35,6 @@ import (
 	hostscontroller "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
@@ -77,11 +70,7 @@ func (f *fakeHosts) Forget(_ context.Context, seed, namespace string) error {
 }
 
 var _ = Describe("Power cycles", func() {
-	const (
-		namespace = "shoot--foo--bar"
-		container = "machine-preservation-controller"
-		prefix    = "machine-preservation.extensions.gardener.cloud/"
-	)
+	const prefix = "machine-preservation.extensions.gardener.cloud/"
 
 	var (
 		ctx      = context.Background()
@@ -103,7 +92,6 @@ var _ = Describe("Power cycles", func() {
 		cluster.Spec.Seed = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Seed","metadata":{"name":"seed-1"}}`)}
 		Expect(c.Create(ctx, cluster)).To(Succeed())
 	}
-	const pools = `"provider":{"workers":[{"name":"worker-a","maximum":3}]}`
 	set := func(powerCycle string) {
 		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
 			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","workers":[{"name":"worker-a"%s}]}`, powerCycle)}
@@ -159,16 +147,9 @@ var _ = Describe("Power cycles", func() {
 	}
 
 	BeforeEach(func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{
-			admissionregistrationv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
-			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme,
-		} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := newScheme()
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 		shoot = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build()
-		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
 		hostError = nil
 		hosts = &fakeHosts{onRelease: func() {
@@ -182,18 +163,11 @@ var _ = Describe("Power cycles", func() {
 		for _, h := range hosts.owned {
 			hosts.past = append(hosts.past, *h.Owner)
 		}
-		actuator = &Actuator{
-			Client:      c,
-			Clock:       clock,
-			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, nil },
-			Config:      configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}},
-			HostDriver:  func(context.Context, string) (hostscontroller.Driver, error) { return hosts, hostError },
-			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
-			Recorder:    events.NewFakeRecorder(10),
-		}
+		actuator, clock, _ = newActuator(c, func() (client.Client, error) { return shoot, nil })
+		actuator.Config.Hosts = &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}
+		actuator.HostDriver = func(context.Context, string) (hostscontroller.Driver, error) { return hosts, hostError }
 		setShoot(`"spec":{` + pools + `}`)
-		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
-		ex.Spec.Type = "machine-preservation"
+		ex = newExtension()
 		set(`,"powerCycle":{}`)
 	})
 	AfterEach(func() {
