@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -113,12 +112,7 @@ func BenchmarkChurn(b *testing.B) {
 }
 
 func churn(b *testing.B, edit func(int, *corev1.Node)) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			b.Fatal(err)
-		}
-	}
+	scheme := builder.Scheme()
 	deployment := builder.Deployment("pool", builder.Share("1"))
 	set := builder.Set("set", deployment)
 	machines := map[string]*machinev1alpha1.Machine{}

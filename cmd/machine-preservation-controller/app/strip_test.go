@@ -16,7 +16,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -242,14 +241,11 @@ var _ = Describe("Strip", func() {
 	})
 
 	DescribeTable("should keep what patches need, so that they change nothing else", func(ctx SpecContext, holder preservation.Holder, d preservation.Decision) {
-		scheme := runtime.NewScheme()
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		Expect(corev1.AddToScheme(scheme)).To(Succeed())
 		objects := []client.Object{machine(), node()}
 		for _, object := range objects {
 			object.SetManagedFields(nil) // the fake has its own
 		}
-		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		c := fakeclient.NewClientBuilder().WithScheme(builder.Scheme()).WithObjects(objects...).
 			WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: builder.PatchStatus}).Build()
 

@@ -11,15 +11,14 @@ import (
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/machineevidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("MachineEvidence", func() {
@@ -32,11 +31,7 @@ var _ = Describe("MachineEvidence", func() {
 	ctx := context.Background()
 
 	It("should bring a namespace where the sidecar may write and nobody may read who is not bound, and take all of it away", func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, resourcesv1alpha1.AddToScheme, rbacv1.AddToScheme} {
-			Expect(add(scheme)).To(Succeed())
-		}
-		c := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		c := fakeclient.NewClientBuilder().WithScheme(builder.Scheme(resourcesv1alpha1.AddToScheme, rbacv1.AddToScheme)).Build()
 		Expect(Deploy(ctx, c, controlPlane)).To(Succeed())
 
 		managedResource := &resourcesv1alpha1.ManagedResource{}

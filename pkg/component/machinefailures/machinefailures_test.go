@@ -11,15 +11,14 @@ import (
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("MachineFailures", func() {
@@ -30,10 +29,7 @@ var _ = Describe("MachineFailures", func() {
 	ctx := context.Background()
 
 	It("should bring the API, which who may view the shoot may read, and take all of it away", func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, resourcesv1alpha1.AddToScheme, apiextensionsv1.AddToScheme, rbacv1.AddToScheme} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := builder.Scheme(resourcesv1alpha1.AddToScheme, apiextensionsv1.AddToScheme, rbacv1.AddToScheme)
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 		Expect(Deploy(ctx, c, namespace)).To(Succeed())
 

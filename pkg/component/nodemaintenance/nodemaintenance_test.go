@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -26,6 +25,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("NodeMaintenance", func() {
@@ -44,10 +44,7 @@ var _ = Describe("NodeMaintenance", func() {
 	)
 
 	BeforeEach(func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, resourcesv1alpha1.AddToScheme, apiextensionsv1.AddToScheme, maintenancev1alpha1.AddToScheme} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := builder.Scheme(resourcesv1alpha1.AddToScheme, apiextensionsv1.AddToScheme, maintenancev1alpha1.AddToScheme)
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 		settings = &preservation.NodeMaintenance{
 			MaxParallelOperations:  new(intstr.FromString("10%")),

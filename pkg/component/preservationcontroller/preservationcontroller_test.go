@@ -22,7 +22,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -34,6 +33,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("PreservationController", func() {
@@ -46,10 +46,7 @@ var _ = Describe("PreservationController", func() {
 	)
 
 	BeforeEach(func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := builder.Scheme(admissionregistrationv1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme)
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 		controller = New(c, namespace, Values{})
 	})

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -106,10 +105,7 @@ var _ = Describe("Reconciler", func() {
 
 	BeforeEach(func() {
 		undo, patchError, patches = nil, nil, 0
-		scheme := runtime.NewScheme()
-		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		c = fakeclient.NewClientBuilder().WithScheme(builder.Scheme(appsv1.AddToScheme)).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				patches++
 				if patchError != nil {

@@ -11,17 +11,16 @@ import (
 	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
 	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 func TestHealthCheck(t *testing.T) {
@@ -31,12 +30,7 @@ func TestHealthCheck(t *testing.T) {
 
 func newClient() client.Client {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, corev1.AddToScheme, apiextensionsv1.AddToScheme, extensionsv1alpha1.AddToScheme, machinev1alpha1.AddToScheme,
-	} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	scheme := builder.Scheme(appsv1.AddToScheme, apiextensionsv1.AddToScheme, extensionsv1alpha1.AddToScheme)
 	return fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 }
 

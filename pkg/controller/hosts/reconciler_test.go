@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
@@ -178,11 +177,7 @@ var _ = Describe("Reconciler", func() {
 	}
 
 	BeforeEach(func() {
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme} {
-			Expect(add(scheme)).To(Succeed())
-		}
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		c = fakeclient.NewClientBuilder().WithScheme(builder.Scheme()).Build()
 		hosts = fakeclient.NewClientBuilder().Build()
 		driver, driverErr = &cluster{Driver: &host.Driver{Kind: metal3.Kind{}, Access: host.Access{
 			Namespace: builder.Namespace, HostNamespace: "hosts", Cached: hosts, APIReader: hosts, Writer: hosts,

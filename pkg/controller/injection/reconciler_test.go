@@ -34,6 +34,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // fakeEnsurer injects a container with an image, unless that is empty.
@@ -76,12 +77,7 @@ var _ = Describe("Reconciler", func() {
 	BeforeEach(func() {
 		ensurer, webhook, patchError, patches = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil
 		podsRead, leasesRead = nil, nil
-		scheme := runtime.NewScheme()
-		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
-		Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
-		Expect(corev1.AddToScheme(scheme)).To(Succeed())
-		Expect(vpaautoscalingv1.AddToScheme(scheme)).To(Succeed())
-		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
+		scheme := builder.Scheme(appsv1.AddToScheme, vpaautoscalingv1.AddToScheme, extensionsv1alpha1.AddToScheme)
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, _ ...client.PatchOption) error {
 				data, err := patch.Data(object)

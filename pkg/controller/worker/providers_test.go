@@ -31,6 +31,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // The fixtures in testdata are what provider extensions make of a Worker. Each says where that is from.
@@ -137,10 +138,7 @@ type provider struct {
 
 func newProvider(fixture string, maximum int) *provider {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	scheme := builder.Scheme(extensionsv1alpha1.AddToScheme, apiextensionsv1.AddToScheme)
 
 	p := &provider{recorder: events.NewFakeRecorder(10)}
 	objects := readFixture(scheme, fixture)

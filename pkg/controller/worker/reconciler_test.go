@@ -28,6 +28,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("Reconciler", func() {
@@ -116,12 +117,7 @@ var _ = Describe("Reconciler", func() {
 		patches, undo, deny, listError = 0, nil, "", nil
 		recorder = events.NewFakeRecorder(10)
 
-		scheme := runtime.NewScheme()
-		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-		Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		c = fakeclient.NewClientBuilder().WithScheme(builder.Scheme(extensionsv1alpha1.AddToScheme, apiextensionsv1.AddToScheme)).WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, machines := list.(*metav1.PartialObjectMetadataList); machines && listError != nil {
 					return listError

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,9 +70,6 @@ type environment struct {
 
 func newEnvironment(objects ...client.Object) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(corev1.AddToScheme(scheme)).To(Succeed())
 	e := &environment{clock: testclock.NewFakePassiveClock(now), recorder: events.NewFakeRecorder(100)}
 	refuse := func(verb string, obj client.Object) error {
 		if _, ok := obj.(*machinev1alpha1.Machine); ok && e.crashed {
@@ -84,7 +80,7 @@ func newEnvironment(objects ...client.Object) *environment {
 		}
 		return nil
 	}
-	e.seed = interceptor.NewClient(fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+	e.seed = interceptor.NewClient(fakeclient.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).Build(), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return cmpError(refuse("create", obj), func() error { return c.Create(ctx, obj, opts...) })
 		},

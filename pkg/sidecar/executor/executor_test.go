@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -45,9 +44,7 @@ var _ = Describe("Run", func() {
 	)
 
 	BeforeEach(func(ctx SpecContext) {
-		scheme := runtime.NewScheme()
-		Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+		scheme := Scheme(clientgoscheme.AddToScheme)
 		calls, before = nil, func(client.Object) error { return nil }
 		call := func(obj client.Object, what string) error {
 			calls = append(calls, what)

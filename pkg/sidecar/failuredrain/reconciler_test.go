@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
@@ -75,9 +74,7 @@ type environment struct {
 
 func newEnvironment(machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	scheme := Scheme()
 	seed := fakeclient.NewClientBuilder().WithScheme(scheme).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
 	if machine != nil {

@@ -35,11 +35,7 @@ const mark = "machine-preservation.extensions.gardener.cloud/maintenance"
 
 func newScheme() *runtime.Scheme {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
-	return scheme
+	return Scheme(v1alpha1.AddToScheme)
 }
 
 func maintenance(name, phase string, edit ...func(*v1alpha1.NodeMaintenance)) *v1alpha1.NodeMaintenance {

@@ -14,7 +14,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
@@ -52,10 +51,7 @@ type environment struct {
 // newEnvironment starts a Reconciler on objects, one hour after Start.
 func newEnvironment(holder preservation.Holder, objects ...client.Object) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(corev1.AddToScheme(scheme)).To(Succeed())
-	Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
+	scheme := Scheme()
 
 	var nodes, others []client.Object
 	for _, object := range objects {

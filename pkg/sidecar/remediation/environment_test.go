@@ -91,9 +91,7 @@ type environment struct {
 // others in the second.
 func newEnvironment(names ...string) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	scheme := builder.Scheme()
 	var (
 		objects []client.Object
 		set     *machinev1alpha1.MachineSet

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
@@ -130,9 +129,7 @@ var (
 
 func newEnvironment(strategies drain.Strategies, objects ...client.Object) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	scheme := Scheme()
 	seed := fakeclient.NewClientBuilder().WithScheme(scheme).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
 	nodes := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{})

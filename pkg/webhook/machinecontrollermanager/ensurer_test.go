@@ -17,7 +17,6 @@ import (
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	mcmcomponent "github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
@@ -62,13 +61,10 @@ var _ = Describe("Ensurer", func() {
 
 	BeforeEach(func() {
 		crdError = nil
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{
-			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, policyv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme,
-			machinev1alpha1.AddToScheme, apiextensionsv1.AddToScheme, vpaautoscalingv1.AddToScheme, monitoringv1.AddToScheme,
-		} {
-			Expect(add(scheme)).To(Succeed())
-		}
+		scheme := builder.Scheme(
+			appsv1.AddToScheme, rbacv1.AddToScheme, policyv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme,
+			apiextensionsv1.AddToScheme, vpaautoscalingv1.AddToScheme, monitoringv1.AddToScheme,
+		)
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 				if _, ok := object.(*apiextensionsv1.CustomResourceDefinition); ok && crdError != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinedeployment"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("Mutator", func() {
@@ -50,11 +51,7 @@ var _ = Describe("Mutator", func() {
 
 	BeforeEach(func() {
 		listError = nil
-		scheme := runtime.NewScheme()
-		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		c = fakeclient.NewClientBuilder().WithScheme(builder.Scheme(extensionsv1alpha1.AddToScheme, apiextensionsv1.AddToScheme)).WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*extensionsv1alpha1.WorkerList); ok && listError != nil {
 					return listError

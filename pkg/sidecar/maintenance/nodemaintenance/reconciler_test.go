@@ -111,10 +111,7 @@ var errAfter = errors.New("the connection is lost after the write")
 
 func newEnvironment(objects ...client.Object) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	scheme := Scheme(v1alpha1.AddToScheme)
 
 	e := &environment{
 		shoot:    &shoot{watched: map[string]bool{}},

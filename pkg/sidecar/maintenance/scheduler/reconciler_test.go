@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
@@ -53,10 +52,7 @@ type environment struct {
 
 func newEnvironment(maintenances int, spec v1alpha1.MaintenanceOperatorConfigSpec) *environment {
 	GinkgoHelper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
-		Expect(add(scheme)).To(Succeed())
-	}
+	scheme := Scheme(v1alpha1.AddToScheme)
 	e := &environment{before: func(client.Object) error { return nil }, lookups: map[string]int{}}
 	pool := Deployment("pool", Replicas(10))
 	set := Set("pool-1", pool, Revision("1"))
