@@ -130,11 +130,24 @@ func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*
 	return &host.Driver{Kind: metal3.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "hosts", Cached: cached.Build(), APIReader: c, Writer: c}}, c
 }
 
+func expectConflict(err error) {
+	GinkgoHelper()
+	Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+}
+
 func read(c client.Client) *unstructured.Unstructured {
 	GinkgoHelper()
 	u := host.New(bmh().GroupVersionKind())
 	Expect(c.Get(ctx, client.ObjectKey{Namespace: "hosts", Name: "h"}, u)).To(Succeed())
 	return u
+}
+
+// of returns the host of the machine, as it is cached or live.
+func of(read func(context.Context, *machinev1alpha1.Machine) (*remediation.Host, error)) *remediation.Host {
+	GinkgoHelper()
+	h, err := read(ctx, machine())
+	Expect(err).NotTo(HaveOccurred())
+	return h
 }
 
 var _ = Describe("BareMetalHosts", func() {
@@ -199,8 +212,7 @@ var _ = Describe("BareMetalHosts", func() {
 			expected.Owner = someone
 		}
 		d, _ := driverOf(interceptor.Funcs{}, u)
-		h, err := d.Of(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(d.Of)
 		h.Taken = ""
 		if h.Owner != nil {
 			h.Owner.On = "host/1"
@@ -299,11 +311,10 @@ var _ = Describe("BareMetalHosts", func() {
 
 	DescribeTable("X14 hosts of others", func(e edit, taken string) {
 		d, c := driverOf(interceptor.Funcs{}, bmh(e))
-		h, err := d.Of(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(d.Of)
 		Expect(h.Taken).To(Equal(taken))
 		before := read(c)
-		err = d.PowerOff(ctx, h, owner())
+		err := d.PowerOff(ctx, h, owner())
 		if taken == "" {
 			Expect(err).NotTo(HaveOccurred())
 			return
@@ -336,11 +347,10 @@ var _ = Describe("BareMetalHosts", func() {
 	It("X2 X14 does not power off a host of another namespace, where nobody would release it", func() {
 		d, c := driverOf(interceptor.Funcs{}, bmh())
 		d.HostNamespace = "elsewhere"
-		h, err := d.Live(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(d.Live)
 		Expect(h.Taken).To(Equal("it is in namespace hosts, hosts are looked for in elsewhere"))
 		before := read(c)
-		Expect(apierrors.IsConflict(d.PowerOff(ctx, h, owner()))).To(BeTrue())
+		expectConflict(d.PowerOff(ctx, h, owner()))
 		Expect(read(c)).To(Equal(before))
 	})
 
@@ -349,8 +359,7 @@ var _ = Describe("BareMetalHosts", func() {
 			return with(map[string]any{"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "namespace": namespace, "name": name}, "spec", "consumerRef")
 		}
 		d, _ := driverOf(interceptor.Funcs{}, bmh(claimed("m", builder.Namespace)))
-		h, err := d.Live(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(d.Live)
 		Expect(d.PowerOff(ctx, h, owner())).To(Succeed())
 		key, ok := d.Machine(ctx, bmh(claimed("m", builder.Namespace)))
 		Expect(key).To(Equal(client.ObjectKey{Namespace: builder.Namespace, Name: "m"}))
@@ -391,8 +400,7 @@ var _ = Describe("BareMetalHosts", func() {
 				writes++
 				return c.Patch(ctx, obj, patch, opts...)
 			}}, bmh())
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Of)
 			Expect(d.PowerOff(ctx, h, owner())).To(Succeed())
 			Expect(writes).To(Equal(1))
 
@@ -409,25 +417,21 @@ var _ = Describe("BareMetalHosts", func() {
 
 		It("X3 refuses the request that is there already, and leaves its owner as it is", func() {
 			d, c := driverOf(interceptor.Funcs{}, bmh())
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Of)
 			Expect(d.PowerOff(ctx, h, owner())).To(Succeed())
 			before := read(c)
 			later := owner()
 			later.Time = later.Time.Add(time.Minute)
-			err = d.PowerOff(ctx, h, later)
-			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+			expectConflict(d.PowerOff(ctx, h, later))
 			Expect(read(c)).To(Equal(before))
 		})
 
 		DescribeTable("X1 refuses a host that is not as it was read any more", func(e edit) {
 			d, _ := driverOf(interceptor.Funcs{}, bmh())
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Of)
 			changed, c := driverOf(interceptor.Funcs{}, bmh(e))
 			before := read(c)
-			err = changed.PowerOff(ctx, h, owner())
-			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+			expectConflict(changed.PowerOff(ctx, h, owner()))
 			Expect(read(c)).To(Equal(before))
 		},
 			Entry("off", edit(off)),
@@ -444,10 +448,8 @@ var _ = Describe("BareMetalHosts", func() {
 				Expect(c.Update(ctx, u)).To(Succeed())
 				return c.Patch(ctx, obj, patch, opts...)
 			}}, bmh())
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
-			err = d.PowerOff(ctx, h, owner())
-			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+			h := of(d.Of)
+			expectConflict(d.PowerOff(ctx, h, owner()))
 			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{"c": "d"}))
 		})
 
@@ -455,11 +457,9 @@ var _ = Describe("BareMetalHosts", func() {
 			d, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				return errors.Join(c.Patch(ctx, obj, patch, opts...), errors.New("crash"))
 			}}, bmh())
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Of)
 			Expect(d.PowerOff(ctx, h, owner())).To(MatchError(ContainSubstring("crash")))
-			live, err := d.Live(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			live := of(d.Live)
 			Expect(live.Owner).To(HaveValue(HaveField("UID", BeEquivalentTo("machine-m"))))
 			Expect(d.Release(ctx, live)).To(MatchError(ContainSubstring("crash")))
 			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{
@@ -470,8 +470,7 @@ var _ = Describe("BareMetalHosts", func() {
 
 		DescribeTable("X2 takes back what is the machine's", func(e edit, annotations map[string]string) {
 			d, _ := driverOf(interceptor.Funcs{}, bmh(requested))
-			h, err := d.Of(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Of)
 			now, c := driverOf(interceptor.Funcs{}, bmh(e))
 			Expect(now.Release(ctx, h)).To(Succeed())
 			Expect(read(c).GetAnnotations()).To(Equal(annotations))
@@ -514,8 +513,7 @@ var _ = Describe("BareMetalHosts", func() {
 		It("X20 has the cycles of all machines of a day", func() {
 			d, c := driverOf(interceptor.Funcs{}, bmh())
 			for i, at := range []time.Duration{0, 1, 23, 24, 25} {
-				h, err := d.Live(ctx, machine())
-				Expect(err).NotTo(HaveOccurred())
+				h := of(d.Live)
 				o := owner()
 				o.UID, o.Time = types.UID(fmt.Sprint("machine-", i)), builder.Start.Add(at*time.Hour)
 				Expect(d.PowerOff(ctx, h, o)).To(Succeed())
@@ -523,8 +521,7 @@ var _ = Describe("BareMetalHosts", func() {
 				Expect(d.Release(ctx, h)).To(Succeed())
 				Expect(read(c).GetAnnotations()).NotTo(HaveKey(reboot))
 			}
-			h, err := d.Live(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Live)
 			Expect(h.Owner).To(BeNil())
 			Expect(h.Taken).To(BeEmpty())
 			Expect(h.Cycles).To(Equal([]remediation.Cycle{began("machine-2", 23), began("machine-3", 24), began("machine-4", 25)}))
@@ -533,16 +530,14 @@ var _ = Describe("BareMetalHosts", func() {
 		It("X20 has the ten newest cycles", func() {
 			d, _ := driverOf(interceptor.Funcs{}, bmh())
 			for i := range 12 {
-				h, err := d.Live(ctx, machine())
-				Expect(err).NotTo(HaveOccurred())
+				h := of(d.Live)
 				o := owner()
 				o.Time = o.Time.Add(time.Duration(i) * time.Hour)
 				Expect(d.PowerOff(ctx, h, o)).To(Succeed())
 				h.Owner = &o
 				Expect(d.Release(ctx, h)).To(Succeed())
 			}
-			h, err := d.Live(ctx, machine())
-			Expect(err).NotTo(HaveOccurred())
+			h := of(d.Live)
 			Expect(h.Cycles).To(HaveLen(10))
 			Expect(h.Cycles[0]).To(Equal(began("machine-m", 2)))
 			Expect(h.Cycles[9]).To(Equal(began("machine-m", 11)))
@@ -551,8 +546,7 @@ var _ = Describe("BareMetalHosts", func() {
 
 	DescribeTable("X20 puts the owner of a request back", func(e edit, reason string) {
 		d, _ := driverOf(interceptor.Funcs{}, bmh(annotated(reboot, ""), off))
-		h, err := d.Of(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(d.Of)
 		Expect(h.Unowned).To(BeTrue())
 		writes := 0
 		now, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -560,7 +554,7 @@ var _ = Describe("BareMetalHosts", func() {
 			return c.Patch(ctx, obj, patch, opts...)
 		}}, bmh(annotated(reboot, ""), off, e))
 		before := read(c)
-		err = now.Restore(ctx, h, *someone)
+		err := now.Restore(ctx, h, *someone)
 		if reason != "" {
 			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(HaveSuffix(reason)))
@@ -570,13 +564,12 @@ var _ = Describe("BareMetalHosts", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(writes).To(Equal(1))
 		Expect(read(c).GetAnnotations()).To(And(HaveKeyWithValue("c", "d"), HaveKeyWithValue(reboot, `{"mode":"hard"}`)))
-		live, err := now.Live(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		live := of(now.Live)
 		Expect(live.Owner).To(Equal(someone))
 		Expect(live.OffSinceRequest).To(BeTrue())
 		Expect(live.Unowned).To(BeFalse())
 		Expect(live.Cycles).To(ContainElement(remediation.Cycle{Machine: "machine-m", Began: builder.Start}))
-		Expect(apierrors.IsConflict(now.Restore(ctx, h, *someone))).To(BeTrue(), "a second time")
+		expectConflict(now.Restore(ctx, h, *someone)) // a second time
 	},
 		Entry("that was removed", edit(func(*unstructured.Unstructured) {}), ""),
 		Entry("that cannot be read", annotated(whose, "{"), ""),
@@ -596,10 +589,9 @@ var _ = Describe("BareMetalHosts", func() {
 
 	It("X18 takes nothing back while the host is serviced", func() {
 		before, _ := driverOf(interceptor.Funcs{}, bmh(requested))
-		h, err := before.Live(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
+		h := of(before.Live)
 		d, c := driverOf(interceptor.Funcs{}, bmh(requested, with("servicing", "status", "operationalStatus")))
-		Expect(apierrors.IsConflict(d.Release(ctx, h))).To(BeTrue())
+		expectConflict(d.Release(ctx, h))
 		Expect(read(c).GetAnnotations()).To(HaveKey(reboot))
 	})
 
@@ -610,10 +602,8 @@ var _ = Describe("BareMetalHosts", func() {
 			Expect(c.Update(ctx, u)).To(Succeed())
 			return c.Patch(ctx, obj, patch, opts...)
 		}}, bmh(annotated(reboot, "")))
-		h, err := d.Of(ctx, machine())
-		Expect(err).NotTo(HaveOccurred())
-		err = d.Restore(ctx, h, *someone)
-		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		h := of(d.Of)
+		expectConflict(d.Restore(ctx, h, *someone))
 		Expect(read(c).GetAnnotations()).To(Equal(map[string]string{"c": "d"}))
 	})
 
