@@ -9,8 +9,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,41 +61,6 @@ type bench struct {
 	seedCache, shootCache cache.Cache
 	// changed is when a Machine or a Node was last seen to change, in nanoseconds since 1970.
 	changed atomic.Int64
-}
-
-// start starts a landscape and a Shoot with the few machines that the provider creates.
-func start(ctx context.Context, sidecar bool, machines int) (*bench, error) {
-	shoot, err := shootFor(sidecar, machines)
-	if err != nil {
-		return nil, err
-	}
-	name := "machine-controller-manager"
-	if sidecar {
-		name = "sidecar"
-	}
-	fmt.Println()
-	say("A landscape on which machines are preserved by: %s", name)
-	l, err := landscape.Start(ctx, landscape.Options{
-		Dir:            filepath.Join(landscape.DefaultDir, "bench", name),
-		MCM:            "0.62",
-		Out:            os.Stdout,
-		Shoot:          shoot,
-		WithoutSidecar: !sidecar,
-	})
-	if err != nil {
-		return nil, err
-	}
-	b := &bench{
-		landscape: l,
-		sidecar:   sidecar,
-		machines:  machines,
-		shootName: shoot.Name,
-		namespace: seed.ControlPlaneNamespace(shoot.Name),
-	}
-	if err := b.watch(ctx); err != nil {
-		return nil, errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
-	}
-	return b, nil
 }
 
 // shootFor returns the Shoot. Only one with the extension has its machines preserved by it.

@@ -12,13 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
+	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
 const (
@@ -28,31 +27,13 @@ const (
 	minMachines      = 50
 )
 
-func main() {
-	// The components log to files of their own.
-	logf.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	met, err := run(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Println("\nThe benchmark was interrupted.")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "\nThe benchmark failed:", err)
-		os.Exit(1)
-	case !met:
-		fmt.Fprintln(os.Stderr, "\nNot all goals are met.")
-		os.Exit(1)
-	}
-}
+func main() { landscape.Main("benchmark", run) }
 
-func run(ctx context.Context) (met bool, err error) {
+func run(ctx context.Context) (err error) {
 	machines := defaultMachines
 	if value := os.Getenv(machinesVariable); value != "" {
 		if machines, err = strconv.Atoi(value); err != nil || machines < minMachines {
-			return false, fmt.Errorf("invalid value %q of %s, valid is a number from %d", value, machinesVariable, minMachines)
+			return fmt.Errorf("invalid value %q of %s, valid is a number from %d", value, machinesVariable, minMachines)
 		}
 	}
 
@@ -60,41 +41,54 @@ func run(ctx context.Context) (met bool, err error) {
 	var measured [2]*results
 	for i, sidecar := range []bool{true, false} {
 		if measured[i], err = measureOn(ctx, sidecar, machines); err != nil {
-			return false, err
+			return err
 		}
 	}
 
 	fmt.Printf("\n%d machines, %s\n\n", machines, time.Since(started).Round(time.Second))
 	rows := compare(measured[0], measured[1])
-	return allMet(rows), printTable(os.Stdout, rows)
+	if err := printTable(os.Stdout, rows); err != nil {
+		return err
+	}
+	if !allMet(rows) {
+		return errors.New("not all goals are met")
+	}
+	return nil
 }
 
-// measureOn starts a landscape, takes all measures on it, and stops it.
+// measureOn takes all measures on a landscape with a Shoot that has the few machines that the provider creates.
 func measureOn(ctx context.Context, sidecar bool, machines int) (measured *results, err error) {
-	b, err := start(ctx, sidecar, machines)
+	shoot, err := shootFor(sidecar, machines)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.landscape.Stop(context.WithoutCancel(ctx))) }()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-b.landscape.Failed():
-			cancel(err)
-		case <-ctx.Done():
-		}
-	}()
-	if measured, err = b.measure(ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = fmt.Errorf("%w: %w", err, cause)
-		}
-		return nil, fmt.Errorf("%w, the logs are in %s", err, b.landscape.Directory.Logs())
+	name := "machine-controller-manager"
+	if sidecar {
+		name = "sidecar"
 	}
-	return measured, nil
-}
-
-func say(format string, args ...any) {
-	fmt.Printf(time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
+	fmt.Println()
+	landscape.Say("A landscape on which machines are preserved by: %s", name)
+	err = landscape.Run(ctx, landscape.Options{
+		Dir:            filepath.Join(landscape.DefaultDir, "bench", name),
+		MCM:            "0.62",
+		Out:            os.Stdout,
+		Shoot:          shoot,
+		WithoutSidecar: !sidecar,
+	}, func(ctx context.Context, l *landscape.Landscape) (err error) {
+		b := &bench{
+			landscape: l,
+			sidecar:   sidecar,
+			machines:  machines,
+			shootName: shoot.Name,
+			namespace: seed.ControlPlaneNamespace(shoot.Name),
+		}
+		if err := b.watch(ctx); err != nil {
+			return err
+		}
+		if measured, err = b.measure(ctx); err != nil {
+			return fmt.Errorf("%w, the logs are in %s", err, l.Directory.Logs())
+		}
+		return nil
+	})
+	return measured, err
 }

@@ -25,11 +25,12 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 // measureMaintenances measures what it takes that the nodes of machines are under maintenance, all at the same time.
 func (m *measurement) measureMaintenances(ctx context.Context, machines []machinev1alpha1.Machine) error {
-	say("%d nodes get under maintenance", len(machines))
+	landscape.Say("%d nodes get under maintenance", len(machines))
 	// As gardenlet asks for the reconciliation of what it has changed.
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}},"spec":{"providerConfig":{"apiVersion":%q,"kind":"MachinePreservationConfig","nodeMaintenance":{"maxParallelOperations":0}}}}`,
 		v1beta1constants.GardenerOperation, v1beta1constants.GardenerOperationReconcile, v1alpha1.SchemeGroupVersion)
@@ -86,7 +87,7 @@ func (m *measurement) measureMaintenances(ctx context.Context, machines []machin
 		return err
 	}
 	for _, name := range m.containers() {
-		say("%s: resident, of which anonymous: %s", name, m.maintenances.memory[name])
+		landscape.Say("%s: resident, of which anonymous: %s", name, m.maintenances.memory[name])
 	}
 	return nil
 }

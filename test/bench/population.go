@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/kwok"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
@@ -30,7 +31,7 @@ import (
 // machine-controller-manager is away, copies of a machine are made as it would have left them. Its processes are new ones
 // then: their memory is that of so many machines.
 func (b *bench) populate(ctx context.Context, machines int) error {
-	say("Making %d machines", machines)
+	landscape.Say("Making %d machines", machines)
 	var many, few []machinev1alpha1.Machine
 	if err := until(ctx, "there are machines to make copies of", patience, func(ctx context.Context) (bool, error) {
 		var err error
@@ -67,7 +68,7 @@ func (b *bench) populate(ctx context.Context, machines int) error {
 		return err
 	}
 
-	say("Waiting until machine-controller-manager has taken them over")
+	landscape.Say("Waiting until machine-controller-manager has taken them over")
 	if err := until(ctx, "machine-controller-manager knows all machines and nodes", patience, func(ctx context.Context) (bool, error) {
 		return b.complete(ctx, machines)
 	}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 // results is what was measured on one landscape.
@@ -130,7 +131,7 @@ func (m *measurement) countWrites() error {
 	for _, name := range m.containers() {
 		m.idle.writes[name] = len(while.of(name))
 		if m.idle.writes[name] > 0 {
-			say("%s wrote while nothing happened: %s", name, while.of(name))
+			landscape.Say("%s wrote while nothing happened: %s", name, while.of(name))
 		}
 	}
 	for _, e := range m.episodes {
@@ -141,7 +142,7 @@ func (m *measurement) countWrites() error {
 	}
 	m.entries, m.entry = all.of(agentSidecar).toLedger()
 	for _, cause := range causes {
-		say("Writes because of %s: %s", cause, m.writes[cause].text)
+		landscape.Say("Writes because of %s: %s", cause, m.writes[cause].text)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 const (
@@ -117,7 +118,7 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 
 // measureFew measures the memory that a small shoot takes.
 func (m *measurement) measureFew(ctx context.Context) error {
-	say("Nothing happens for %s", idlePeriod)
+	landscape.Say("Nothing happens for %s", idlePeriod)
 	if err := pause(ctx, idlePeriod); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (m *measurement) measureFew(ctx context.Context) error {
 		return err
 	}
 	for _, name := range m.containers() {
-		say("%s: resident, of which anonymous: %s", name, m.few[name])
+		landscape.Say("%s: resident, of which anonymous: %s", name, m.few[name])
 	}
 	return nil
 }
@@ -143,7 +144,7 @@ func (m *measurement) measureIdle(ctx context.Context, preserved []machinev1alph
 		return err
 	}
 
-	say("Nothing happens for %s while %d machines are preserved", idlePeriod, len(preserved))
+	landscape.Say("Nothing happens for %s while %d machines are preserved", idlePeriod, len(preserved))
 	before, err := m.cpu()
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func (m *measurement) measureIdle(ctx context.Context, preserved []machinev1alph
 	}
 	for _, name := range m.containers() {
 		memory := m.idle.memory[name]
-		say("%s: resident, of which anonymous: %s, %s at its peak, %s on a core", name, memory, mebibytes(memory.peak), m.idle.cpu[name])
+		landscape.Say("%s: resident, of which anonymous: %s, %s at its peak, %s on a core", name, memory, mebibytes(memory.peak), m.idle.cpu[name])
 	}
 	return m.unchanged(ctx, names)
 }
@@ -173,7 +174,7 @@ func (m *measurement) measureIdle(ctx context.Context, preserved []machinev1alph
 // measureProtection measures how long it takes until a Node is protected from the cluster-autoscaler: half of them one by
 // one, the others in small bursts. In the end all are as they were.
 func (m *measurement) measureProtection(ctx context.Context, machines []machinev1alpha1.Machine) error {
-	say("%d machines are asked for", len(machines))
+	landscape.Say("%d machines are asked for", len(machines))
 	for rest, size := machines, 1; len(rest) > 0; rest = rest[min(size, len(rest)):] {
 		if len(rest) <= len(machines)/2 {
 			size = burst
@@ -184,7 +185,7 @@ func (m *measurement) measureProtection(ctx context.Context, machines []machinev
 		}
 		m.protections = append(m.protections, protected...)
 	}
-	say("Their nodes were protected after %s (p50), %s (p99)", milliseconds(percentile(m.protections.took(), 50)), milliseconds(percentile(m.protections.took(), 99)))
+	landscape.Say("Their nodes were protected after %s (p50), %s (p99)", milliseconds(percentile(m.protections.took(), 50)), milliseconds(percentile(m.protections.took(), 99)))
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -264,7 +265,7 @@ func (m *measurement) measureFailures(ctx context.Context, few, many, running []
 		return err
 	}
 
-	say("%d machines fail, and %d at once", len(few), len(many))
+	landscape.Say("%d machines fail, and %d at once", len(few), len(many))
 	auto.from, m.control.from = time.Now(), time.Now()
 	for _, machines := range [][]machinev1alpha1.Machine{few, many} {
 		if err := m.fail(ctx, machines); err != nil {
@@ -336,7 +337,7 @@ func (m *measurement) measureHolds(ctx context.Context, machines []machinev1alph
 			m.leads = append(m.leads, failure.deadline.Sub(failure.held))
 		}
 	}
-	say("Of %d machines that failed at once %d were held: %s before the deadline (min), %s (p50)", len(machines), len(m.leads), seconds(percentile(m.leads, 0)), seconds(percentile(m.leads, 50)))
+	landscape.Say("Of %d machines that failed at once %d were held: %s before the deadline (min), %s (p50)", len(machines), len(m.leads), seconds(percentile(m.leads, 0)), seconds(percentile(m.leads, 50)))
 	return nil
 }
 
@@ -391,7 +392,7 @@ func (m *measurement) measureDrain(ctx context.Context, machine *machinev1alpha1
 	}
 	_, last := m.seen.podsOf(nodeOf(machine))
 	m.drain = last.Sub(m.seen.failure(machine.Name).deadline)
-	say("The last of %d pods was gone %s after the deadline of its machine", drainedPods, seconds(m.drain))
+	landscape.Say("The last of %d pods was gone %s after the deadline of its machine", drainedPods, seconds(m.drain))
 	return nil
 }
 

@@ -9,18 +9,11 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
@@ -30,18 +23,7 @@ import (
 //go:embed shoot.yaml
 var shootManifest []byte
 
-func main() {
-	// The components log to files of their own.
-	logf.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
-	}
-}
+func main() { landscape.Main("chaos run", run) }
 
 // options are those of the environment.
 type options struct {
@@ -72,7 +54,7 @@ func readOptions(getenv func(string) string) (options, error) {
 	return o, landscape.ValidateMCM(o.generation)
 }
 
-func run(ctx context.Context) (err error) {
+func run(ctx context.Context) error {
 	o, err := readOptions(os.Getenv)
 	if err != nil {
 		return err
@@ -81,29 +63,17 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: o.generation, Hosts: hosts.BareMetalHost, Out: os.Stdout, Shoot: shoot})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Stop(context.WithoutCancel(ctx))) }()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-l.Failed():
-			cancel(err)
-		case <-ctx.Done():
+	landscapeOptions := landscape.Options{Dir: landscape.DefaultDir, MCM: o.generation, Hosts: hosts.BareMetalHost, Out: os.Stdout, Shoot: shoot}
+	return landscape.Run(ctx, landscapeOptions, func(ctx context.Context, l *landscape.Landscape) error {
+		c, err := newChaos(l, shoot.Name, os.Stdout)
+		if err != nil {
+			return err
 		}
-	}()
-	c, err := newChaos(l, shoot.Name, os.Stdout)
-	if err != nil {
-		return err
-	}
-	again := fmt.Sprintf("make chaos MCM=%s CHAOS_MINUTES=%d SEED=%d", o.generation, int(o.length.Minutes()), o.seed)
-	fmt.Printf("Once more: %s\n\n", again)
-	if err := c.run(ctx, schedule(o.seed, o.length), o.length); err != nil {
-		return fmt.Errorf("%w, once more: %s", err, again)
-	}
-	return nil
+		again := fmt.Sprintf("make chaos MCM=%s CHAOS_MINUTES=%d SEED=%d", o.generation, int(o.length.Minutes()), o.seed)
+		fmt.Printf("Once more: %s\n\n", again)
+		if err := c.run(ctx, schedule(o.seed, o.length), o.length); err != nil {
+			return fmt.Errorf("%w, once more: %s", err, again)
+		}
+		return nil
+	})
 }

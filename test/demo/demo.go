@@ -61,11 +61,11 @@ var stories = map[string]func(*demo) []step{
 func (d *demo) play(ctx context.Context, story []step) error {
 	for _, step := range story {
 		fmt.Println()
-		say("[%s] %s", step.name, step.text)
+		landscape.Say("[%s] %s", step.name, step.text)
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("step %q: %w", step.name, err)
 		}
-		say("[%s] seen", step.name)
+		landscape.Say("[%s] seen", step.name)
 	}
 	return nil
 }
@@ -131,13 +131,13 @@ func (d *demo) running(ctx context.Context, zone string) ([]*machinev1alpha1.Mac
 
 // fail stops the machine's kubelet.
 func (d *demo) fail(ctx context.Context, machine *machinev1alpha1.Machine) error {
-	say("The kubelet of machine %s stops.", machine.Name)
+	landscape.Say("The kubelet of machine %s stops.", machine.Name)
 	return d.inject(ctx, machine, `"kubelet-dead"`)
 }
 
 // heal starts the machine's kubelet again.
 func (d *demo) heal(ctx context.Context, machine *machinev1alpha1.Machine) error {
-	say("The kubelet of machine %s runs again.", machine.Name)
+	landscape.Say("The kubelet of machine %s runs again.", machine.Name)
 	return d.inject(ctx, machine, "null")
 }
 
@@ -225,10 +225,6 @@ func zonalMachines(ctx context.Context, seed client.Client, namespace string) ([
 		return cmp.Or(strings.Compare(a.zone, b.zone), strings.Compare(a.Name, b.Name))
 	})
 	return zonal, nil
-}
-
-func say(format string, args ...any) {
-	fmt.Printf(time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
 }
 
 // relative returns the path relative to the working directory.

@@ -10,19 +10,14 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
@@ -31,24 +26,9 @@ import (
 //go:embed shoot.yaml
 var shootManifest []byte
 
-func main() {
-	// The components log to files.
-	logf.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		fmt.Println("\nThe demo was interrupted.")
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "\nThe demo failed:", err)
-		os.Exit(1)
-	}
-}
+func main() { landscape.Main("demo", run) }
 
-func run(ctx context.Context) (err error) {
+func run(ctx context.Context) error {
 	generation := os.Getenv("MCM")
 	if generation == "" {
 		generation = landscape.DefaultMCM
@@ -58,39 +38,28 @@ func run(ctx context.Context) (err error) {
 	if !ok {
 		return fmt.Errorf("there is no story STORY=%q: valid are %s", name, strings.Join(slices.Sorted(maps.Keys(stories)), ", "))
 	}
-	say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
-	say("Everything runs on this machine. The first start builds everything, which takes a while.")
-	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout})
-	if err != nil {
-		return fmt.Errorf("step %q: %w", "landscape", err)
-	}
-	defer func() { err = errors.Join(err, l.Stop(context.WithoutCancel(ctx))) }()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-l.Failed():
-			cancel(err)
-		case <-ctx.Done():
+	landscape.Say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
+	landscape.Say("Everything runs on this machine. The first start builds everything, which takes a while.")
+	return landscape.Run(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout}, func(ctx context.Context, l *landscape.Landscape) error {
+		d, err := newDemo(l)
+		if err != nil {
+			return err
 		}
-	}()
-
-	d, err := newDemo(l)
-	if err != nil {
-		return err
-	}
-	go d.table.run(ctx)
-	if err := d.play(ctx, story(d)); err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-			err = fmt.Errorf("%w: %w", err, cause)
+		go d.table.run(ctx)
+		if err := d.play(ctx, story(d)); err != nil {
+			return err
 		}
-		return err
-	}
-
-	say("All steps were seen to happen.")
-	if os.Getenv("DEMO_EXIT") != "" {
+		d.leave(ctx)
 		return nil
+	})
+}
+
+// leave tells what else can be done with the landscape, and leaves it up until the context ends.
+func (d *demo) leave(ctx context.Context) {
+	l := d.landscape
+	landscape.Say("All steps were seen to happen.")
+	if os.Getenv("DEMO_EXIT") != "" {
+		return
 	}
 	fmt.Printf(`
 The landscape stays up until you press Ctrl-C. Look around in another terminal:
@@ -110,10 +79,6 @@ Logs are in %[6]s.
 `, relative(l.Directory.Binaries()), relative(l.Directory.SeedKubeconfig()), d.namespace, relative(l.Directory.ShootKubeconfig()),
 		seed.MachineNamespace(d.shoot.Name), relative(l.Directory.Logs()))
 	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return nil
 }
 
 func newDemo(l *landscape.Landscape) (*demo, error) {

@@ -21,6 +21,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 // absence is how long the reboot of a node takes. It is longer than the health timeout of its machine.
@@ -143,13 +144,13 @@ func (d *demo) untilMaintenance(ctx context.Context, name, phase string) error {
 func (d *demo) apply(ctx context.Context, manifest string) error {
 	fmt.Println(manifest)
 	output, err := d.runKubectl(ctx, manifest, "apply", "-f", "-")
-	say("%s", strings.TrimSpace(output))
+	landscape.Say("%s", strings.TrimSpace(output))
 	return err
 }
 
 // kubectl runs kubectl with the shoot's kubeconfig, and prints the command and its output.
 func (d *demo) kubectl(ctx context.Context, args ...string) error {
-	say("$ kubectl %s", strings.Join(args, " "))
+	landscape.Say("$ kubectl %s", strings.Join(args, " "))
 	output, err := d.runKubectl(ctx, "", args...)
 	fmt.Print(output)
 	return err

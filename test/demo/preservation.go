@@ -15,6 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 // preservation is the story of machines that fail.
@@ -76,7 +77,7 @@ func (d *demo) preservation() []step {
 				if condition == nil || condition.Reason != v1alpha1.ReasonDrained {
 					return false, nil
 				}
-				say("Node %s: %s", node.Name, condition.Message)
+				landscape.Say("Node %s: %s", node.Name, condition.Message)
 				return d.allPodsRunElsewhere(ctx, node.Name)
 			})
 		}},

@@ -146,8 +146,7 @@ func run(t *testing.T, generation string, part part) {
 func startLandscape(t *testing.T, name string, o landscape.Options) (*landscape.Landscape, context.Context) {
 	t.Helper()
 	g := NewWithT(t)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	t.Cleanup(func() { cancel(nil) })
+	ctx := t.Context()
 	if deadline, ok := t.Deadline(); ok {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadlineCause(ctx, deadline.Add(-timeToReport), errors.New("the time of the tests is nearly over"))
@@ -159,14 +158,10 @@ func startLandscape(t *testing.T, name string, o landscape.Options) (*landscape.
 	starting.Unlock()
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
-	go func() {
-		select {
-		case err := <-l.Failed():
-			t.Errorf("The landscape failed: %v", err)
-			cancel(fmt.Errorf("the landscape failed: %w", err))
-		case <-ctx.Done():
-		}
-	}()
+	ctx = l.Watch(ctx)
+	t.Cleanup(func() {
+		g.Expect(context.Cause(ctx)).To(Equal(context.Canceled), "nothing but the end of the test ended its context")
+	})
 	return l, ctx
 }
 

@@ -101,6 +101,7 @@ type Landscape struct {
 	release   *binaries.Release
 	// config are the fields of the component configuration that Reconfigure has set.
 	config map[string]any
+	// failed gives the error of the first component that ended by itself.
 	failed chan error
 	// abortStart ends a start that is under way.
 	abortStart context.CancelFunc
@@ -390,9 +391,6 @@ func (l *Landscape) fail(err error) {
 	}
 	l.abortStart()
 }
-
-// Failed gives the error of the first component that ended by itself.
-func (l *Landscape) Failed() <-chan error { return l.failed }
 
 // Stop ends all that belongs to the landscape, in the opposite order of the starts. Only the logs are left.
 func (l *Landscape) Stop(ctx context.Context) error {

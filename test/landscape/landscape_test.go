@@ -5,6 +5,8 @@
 package landscape
 
 import (
+	"context"
+	"errors"
 	"os"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -37,6 +39,18 @@ var _ = Describe("Landscape", func() {
 			_, err = Start(ctx, Options{Dir: dir, MCM: DefaultMCM, Out: GinkgoWriter})
 			Expect(err).To(MatchError(ContainSubstring("another landscape runs in " + dir)))
 			Expect(Directory(dir).SeedKubeconfig()).To(BeARegularFile())
+		})
+	})
+
+	Describe("#Watch", func() {
+		It("should end the context with the error of the first component that ends by itself", func(ctx SpecContext) {
+			l := &Landscape{failed: make(chan error, 1), abortStart: func() {}}
+			watched := l.Watch(ctx)
+			Consistently(watched.Done()).ShouldNot(BeClosed())
+			l.fail(errors.New("etcd ended"))
+			l.fail(errors.New("all else ended"))
+			Eventually(watched.Done()).Should(BeClosed())
+			Expect(context.Cause(watched)).To(MatchError("the landscape failed: etcd ended"))
 		})
 	})
 

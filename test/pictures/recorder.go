@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -37,6 +39,18 @@ type recorder struct {
 	seed      client.Client
 	namespace string
 	extension string
+}
+
+// record keeps what the components serve while a story is played, and the rules that are there at its end.
+func (r *recorder) record(ctx context.Context, play func(context.Context) error) error {
+	group, played := errgroup.WithContext(ctx)
+	recorded, stop := context.WithCancel(played)
+	group.Go(func() error { return r.run(recorded) })
+	group.Go(func() error {
+		defer stop()
+		return play(played)
+	})
+	return errors.Join(group.Wait(), r.rules(ctx))
 }
 
 // rules keeps the alerts and the recording rules of the shoot, and how the Prometheus of all shoots tells them apart.
@@ -117,8 +131,4 @@ func (r *recorder) scrape(ctx context.Context, job, url string, at time.Time) er
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.prom", at.UnixMilli())), content, 0o644)
-}
-
-func say(format string, args ...any) {
-	fmt.Printf(time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
 }

@@ -66,7 +66,7 @@ func newStory(l *landscape.Landscape, shoot *gardencorev1beta1.Shoot) (*story, e
 // play has each panel of the dashboards show something: of one pool, a machine is kept on request, and another one fails, is
 // drained and released; of the other pool, the drain of a failed machine is held up, and the next one is refused.
 func (s *story) play(ctx context.Context) error {
-	say("A Shoot is applied")
+	landscape.Say("A Shoot is applied")
 	if err := s.reconcile(ctx); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *story) play(ctx context.Context) error {
 			return s.untilMachine(ctx, drained, nil)
 		}},
 	} {
-		say("%s", step.text)
+		landscape.Say("%s", step.text)
 		if err := step.run(); err != nil {
 			return fmt.Errorf("%s: %w", step.text, err)
 		}

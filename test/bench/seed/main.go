@@ -11,16 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/procfs"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
@@ -31,22 +27,7 @@ const (
 	defaultShoots  = 500
 )
 
-func main() {
-	// The components log to files of their own.
-	logf.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Println("\nThe benchmark was interrupted.")
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "\nThe benchmark failed:", err)
-		os.Exit(1)
-	}
-}
+func main() { landscape.Main("benchmark", run) }
 
 func run(ctx context.Context) (err error) {
 	shoots := defaultShoots
@@ -87,8 +68,4 @@ func averageLoad() (float64, error) {
 		return 0, err
 	}
 	return load.Load15, nil
-}
-
-func say(format string, args ...any) {
-	fmt.Printf(time.Now().Format(time.TimeOnly)+"  "+format+"\n", args...)
 }

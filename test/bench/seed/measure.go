@@ -27,6 +27,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinedeployment"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 )
 
 const (
@@ -81,7 +82,7 @@ func measure(ctx context.Context, s *seed, shoots int) ([]row, error) {
 }
 
 func (b *bench) populate(ctx context.Context) error {
-	say("Creating %d shoots", b.shoots)
+	landscape.Say("Creating %d shoots", b.shoots)
 	var err error
 	if b.manager, err = newManagerDeployment(ctx); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (b *bench) populate(ctx context.Context) error {
 
 // sync starts the extension, which is not enabled for any shoot.
 func (b *bench) sync(ctx context.Context) error {
-	say("Starting the extension")
+	landscape.Say("Starting the extension")
 	if err := b.start(ctx); err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (b *bench) addMemory(measure string) error {
 }
 
 func (b *bench) writeWithoutWebhook(ctx context.Context) error {
-	say("Writing MachineDeployments without the webhook")
+	landscape.Say("Writing MachineDeployments without the webhook")
 	took, err := b.timed(ctx, b.shoots*poolsPerShoot, b.writeMachineDeployment)
 	b.addWrites("write of a MachineDeployment, without webhook", took)
 	if err != nil {
@@ -127,7 +128,7 @@ func (b *bench) writeWithoutWebhook(ctx context.Context) error {
 
 // enable enables the extension for all shoots at once.
 func (b *bench) enable(ctx context.Context) error {
-	say("Enabling the extension for all shoots")
+	landscape.Say("Enabling the extension for all shoots")
 	began := time.Now()
 	if err := parallel(ctx, b.shoots, func(ctx context.Context, shoot int) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(shoot)}}
@@ -151,7 +152,7 @@ func (b *bench) enable(ctx context.Context) error {
 	b.add("all Extensions reconciled", "%.0f s", last.Sub(began).Seconds())
 	b.add("calls for that", "%s", calls)
 
-	say("Injecting the container")
+	landscape.Say("Injecting the container")
 	if _, err := b.timed(ctx, b.shoots, b.writeManager); err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (b *bench) check(ctx context.Context, share string) error {
 
 // restart starts the extension anew, when everything is as it should be.
 func (b *bench) restart(ctx context.Context) error {
-	say("Starting the extension again")
+	landscape.Say("Starting the extension again")
 	if err := b.extension.Stop(ctx); err != nil {
 		return err
 	}
@@ -225,7 +226,7 @@ func (b *bench) restart(ctx context.Context) error {
 
 // rest counts the calls when nothing happens.
 func (b *bench) rest(ctx context.Context) error {
-	say("Letting it rest")
+	landscape.Say("Letting it rest")
 	began := time.Now()
 	if err := pause(ctx, restPeriod); err != nil {
 		return err
@@ -240,7 +241,7 @@ func (b *bench) rest(ctx context.Context) error {
 
 // changeNothing changes each Worker, but not what follows for the shares.
 func (b *bench) changeNothing(ctx context.Context) error {
-	say("Changing Workers, but no share")
+	landscape.Say("Changing Workers, but no share")
 	reconciled, calls, err := b.reconciles(ctx, func(ctx context.Context) error {
 		return parallel(ctx, b.shoots, func(ctx context.Context, shoot int) error {
 			return b.patchWorker(ctx, shoot, `{"spec":{"sshPublicKey":%q}}`, "YQ==")
@@ -252,7 +253,7 @@ func (b *bench) changeNothing(ctx context.Context) error {
 
 // changeSomething changes the share of each MachineDeployment.
 func (b *bench) changeSomething(ctx context.Context) error {
-	say("Changing all shares")
+	landscape.Say("Changing all shares")
 	reconciled, calls, err := b.reconciles(ctx, func(ctx context.Context) error {
 		return parallel(ctx, b.shoots, func(ctx context.Context, shoot int) error {
 			extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: extensionType, Namespace: namespaceOf(shoot)}}
@@ -285,7 +286,7 @@ func (b *bench) reconciles(ctx context.Context, change func(context.Context) err
 
 // writeMachineDeployments writes each MachineDeployment as a provider extension does, which knows nothing of the shares.
 func (b *bench) writeMachineDeployments(ctx context.Context) error {
-	say("Writing MachineDeployments")
+	landscape.Say("Writing MachineDeployments")
 	began := time.Now()
 	took, err := b.timed(ctx, b.shoots*poolsPerShoot, b.writeMachineDeployment)
 	if err != nil {
@@ -305,7 +306,7 @@ func (b *bench) writeMachineDeployments(ctx context.Context) error {
 // writeManagers writes the Deployments of machine-controller-manager as gardenlet does, which knows nothing of the
 // container.
 func (b *bench) writeManagers(ctx context.Context) error {
-	say("Writing Deployments of machine-controller-manager")
+	landscape.Say("Writing Deployments of machine-controller-manager")
 	took, err := b.timed(ctx, b.shoots*writesPerManager, b.writeManager)
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/cluster"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
@@ -84,7 +85,7 @@ func startSeed(ctx context.Context, dir string) (s *seed, err error) {
 	}
 	s.executable = own[extensionName]
 
-	say("Starting the API server")
+	landscape.Say("Starting the API server")
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	etcd, err := cluster.StartEtcd(ctx, tools["etcd"], filepath.Join(dir, "etcd"), s.log("etcd"))

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,15 +42,9 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	logf.SetLogger(logger)
 	klog.SetLogger(logger)
 
-	l, err := landscape.Start(ctx, landscapeOptions)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
+	return landscape.Run(ctx, landscapeOptions, func(ctx context.Context, _ *landscape.Landscape) error {
+		<-ctx.Done()
 		fmt.Fprintln(out, "Stopping the landscape")
-		return l.Stop(context.WithoutCancel(ctx))
-	case err := <-l.Failed():
-		return errors.Join(fmt.Errorf("the landscape is stopped since a component failed: %w", err), l.Stop(context.WithoutCancel(ctx)))
-	}
+		return nil
+	})
 }
