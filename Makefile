@@ -178,7 +178,7 @@ format: ## Format all Go files
 .PHONY: pictures
 pictures: ## Draw the dashboards in the docs again, from a run of the landscape (takes minutes)
 	@record="$$(mktemp -d)"; trap 'rm -rf "$$record"' EXIT; \
-	go run ./test/pictures "$$record"; \
+	DEMO_EXIT=1 STORY=pictures RECORD="$$record" go run ./test/demo; \
 	GOFLAGS=-tags=remove_all_sd go -C hack/tools/promtool run ./pictures \
 	  -may-be-empty=machine-preservation/15,machine-preservation/16,machine-preservation/17,machine-preservation/18,machine-preservation/21,machine-preservation/23,machine-preservation-seed/11,machine-preservation-seed/12,machine-preservation-seed/15,machine-preservation-seed/16,machine-preservation-seed/18 "$$record" \
 	  '$(CURDIR)/pkg/component/preservationcontroller/dashboards/machine-preservation.json=$(CURDIR)/docs/usage/images/dashboard.svg' \

@@ -51,21 +51,35 @@ type step struct {
 	run        func(ctx context.Context) error
 }
 
+// story is what happens to the machines of a Shoot.
+type story struct {
+	shoot []byte
+	steps func(*demo) []step
+	// pause is after each step, so that a graph shows what it has changed.
+	pause time.Duration
+}
+
 // stories are the stories of the demo, by name.
-var stories = map[string]func(*demo) []step{
-	"preservation": (*demo).preservation,
-	"maintenance":  (*demo).maintenance,
+var stories = map[string]story{
+	"preservation": {shoot: shootManifest, steps: (*demo).preservation},
+	"maintenance":  {shoot: shootManifest, steps: (*demo).maintenance},
+	"pictures":     {shoot: picturesShootManifest, steps: (*demo).pictures, pause: 20 * time.Second},
 }
 
 // play runs a story step by step. The error names the step that did not happen.
-func (d *demo) play(ctx context.Context, story []step) error {
-	for _, step := range story {
+func (d *demo) play(ctx context.Context, story story) error {
+	for _, step := range story.steps(d) {
 		fmt.Println()
 		landscape.Say("[%s] %s", step.name, step.text)
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("step %q: %w", step.name, err)
 		}
 		landscape.Say("[%s] seen", step.name)
+		select {
+		case <-time.After(story.pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
@@ -100,11 +114,21 @@ func (d *demo) until(ctx context.Context, condition wait.ConditionWithContextFun
 	return nil
 }
 
-func (d *demo) untilPhase(ctx context.Context, machine *machinev1alpha1.Machine, phase string) error {
+// untilMachine polls until a machine is as it should be.
+func (d *demo) untilMachine(ctx context.Context, machine *machinev1alpha1.Machine, is func() bool) error {
 	return d.until(ctx, func(ctx context.Context) (bool, error) {
 		err := d.seed.Get(ctx, client.ObjectKeyFromObject(machine), machine)
-		return machine.Annotations[v1alpha1.AnnotationPhase] == phase, err
+		return is(), err
 	})
+}
+
+func (d *demo) untilPhase(ctx context.Context, machine *machinev1alpha1.Machine, phase string) error {
+	return d.untilMachine(ctx, machine, func() bool { return machine.Annotations[v1alpha1.AnnotationPhase] == phase })
+}
+
+// untilUnknown waits until the failure of a machine shows on its node.
+func (d *demo) untilUnknown(ctx context.Context, machine *machinev1alpha1.Machine) error {
+	return d.untilMachine(ctx, machine, func() bool { return machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown })
 }
 
 func (d *demo) untilGone(ctx context.Context, machine *machinev1alpha1.Machine) error {
@@ -155,11 +179,18 @@ func (d *demo) annotate(ctx context.Context, machine *machinev1alpha1.Machine, a
 
 // workload starts pods on all nodes.
 func (d *demo) workload(ctx context.Context) error {
-	labels := map[string]string{"app": "demo"}
-	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: metav1.NamespaceDefault},
+	if err := d.target.Create(ctx, deploymentOf("demo", 8)); err != nil {
+		return err
+	}
+	return d.until(ctx, func(ctx context.Context) (bool, error) { return d.allPodsRunElsewhere(ctx, "") })
+}
+
+func deploymentOf(name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(8)),
+			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -167,10 +198,6 @@ func (d *demo) workload(ctx context.Context) error {
 			},
 		},
 	}
-	if err := d.target.Create(ctx, deployment); err != nil {
-		return err
-	}
-	return d.until(ctx, func(ctx context.Context) (bool, error) { return d.allPodsRunElsewhere(ctx, "") })
 }
 
 func (d *demo) allPodsRunElsewhere(ctx context.Context, node string) (bool, error) {

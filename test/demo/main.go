@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The demo starts the local landscape, breaks machines, and shows what happens to them. With DEMO_EXIT=1 it ends automatically, with
-// status 0 only if it saw every step happen in the API.
+// status 0 only if it saw every step happen in the API. RECORD is a directory for a record of what Prometheus would see meanwhile, for the
+// pictures of the dashboards in the documentation: the rules as rules.yaml, and each scrape as <job>/<milliseconds since 1970>.prom.
 package main
 
 import (
@@ -23,16 +24,17 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
-//go:embed shoot.yaml
-var shootManifest []byte
+var (
+	//go:embed shoot.yaml
+	shootManifest []byte
+	//go:embed shoot-pictures.yaml
+	picturesShootManifest []byte
+)
 
 func main() { landscape.Main("demo", run) }
 
 func run(ctx context.Context) error {
-	generation := os.Getenv("MCM")
-	if generation == "" {
-		generation = landscape.DefaultMCM
-	}
+	generation := cmp.Or(os.Getenv("MCM"), landscape.DefaultMCM)
 	name := cmp.Or(os.Getenv("STORY"), "preservation")
 	story, ok := stories[name]
 	if !ok {
@@ -41,12 +43,19 @@ func run(ctx context.Context) error {
 	landscape.Say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
 	landscape.Say("Everything runs on this machine. The first start builds everything, which takes a while.")
 	return landscape.Run(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout}, func(ctx context.Context, l *landscape.Landscape) error {
-		d, err := newDemo(l)
+		d, err := newDemo(l, story.shoot)
 		if err != nil {
 			return err
 		}
 		go d.table.run(ctx)
-		if err := d.play(ctx, story(d)); err != nil {
+		play := func(ctx context.Context) error { return d.play(ctx, story) }
+		if dir := os.Getenv("RECORD"); dir != "" {
+			r := &recorder{dir: dir, seed: d.seed, namespace: d.namespace, extension: l.ExtensionMetrics}
+			err = r.record(ctx, play)
+		} else {
+			err = play(ctx)
+		}
+		if err != nil {
 			return err
 		}
 		d.leave(ctx)
@@ -81,8 +90,8 @@ Logs are in %[6]s.
 	<-ctx.Done()
 }
 
-func newDemo(l *landscape.Landscape) (*demo, error) {
-	shoot, err := seed.DecodeShoot(shootManifest)
+func newDemo(l *landscape.Landscape, manifest []byte) (*demo, error) {
+	shoot, err := seed.DecodeShoot(manifest)
 	if err != nil {
 		return nil, err
 	}

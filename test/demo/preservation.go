@@ -46,11 +46,7 @@ func (d *demo) preservation() []step {
 			if err := d.fail(ctx, held); err != nil {
 				return err
 			}
-			// The first failure must show on the node before the second begins.
-			if err := d.until(ctx, func(ctx context.Context) (bool, error) {
-				err := d.seed.Get(ctx, client.ObjectKeyFromObject(held), held)
-				return held.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown, err
-			}); err != nil {
+			if err := d.untilUnknown(ctx, held); err != nil { // before the second failure begins
 				return err
 			}
 			if err := d.fail(ctx, replaced); err != nil {

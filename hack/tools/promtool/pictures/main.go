@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Pictures draws dashboards as SVG, with what test/pictures has recorded: the PromQL engine evaluates the queries of each
+// Pictures draws dashboards as SVG, with what test/demo has recorded: the PromQL engine evaluates the queries of each
 // panel. It ends with an error if a query cannot be evaluated, or finds nothing.
 package main
 
