@@ -58,8 +58,6 @@ const (
 	Servicing HostFault = "servicing"
 	// PowerError lets a host neither switch off nor on, and report that as an error.
 	PowerError HostFault = "power-error"
-	// Preparing takes a host away from its machine for as long: its own controller prepares it, and heeds nobody.
-	Preparing HostFault = "preparing"
 )
 
 // Host is what a host tells of itself.

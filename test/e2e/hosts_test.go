@@ -158,7 +158,6 @@ var misbehaviours = map[conformance.HostFault]hosts.Misbehaviour{
 	conformance.LateReport: hosts.LateReport,
 	conformance.Servicing:  hosts.Servicing,
 	conformance.PowerError: hosts.PowerError,
-	conformance.Preparing:  hosts.Preparing,
 }
 
 func (h *hostsOfKind) inject(ctx context.Context, machine *machinev1alpha1.Machine, fault conformance.HostFault) error {

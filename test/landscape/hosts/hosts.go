@@ -61,8 +61,6 @@ const (
 	Servicing Misbehaviour = "servicing"
 	// PowerError means that the host does not switch, and reports an error where it knows how to.
 	PowerError Misbehaviour = "power-error"
-	// Preparing means that the host is not provisioned but is being prepared, and heeds nobody. Only BareMetalHosts know it.
-	Preparing Misbehaviour = "preparing"
 )
 
 const (

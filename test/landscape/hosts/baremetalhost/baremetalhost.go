@@ -6,11 +6,11 @@
 // BareMetalHost with its name in its namespace, which is named by an annotation of the Machine, and stays when the Machine is
 // gone, without a consumer.
 //
-// A host is on if its spec says so and no reboot annotation is on it. Several clients can keep it off, each with an
-// annotation of its own. The one without a client is removed as soon as the host reports that it is off. Where no machine is
-// provisioned on the host, only those with "force":true are heeded. A machine loses its power at once, and the host reports it
-// after ReportLag. Other than with a real one, a soft switch-off, which is any without {"mode":"hard"}, is never followed by a
-// hard one: a kernel that hangs keeps the machine on. Nothing is done with a host that is paused or detached.
+// A host is on as long as no reboot annotation is on it. Several clients can keep it off, each with an annotation of its own.
+// Where no machine is provisioned on the host, none is heeded. A machine loses its power at once, and the host reports it after
+// ReportLag. Other than with a real one, a soft switch-off, which is any without {"mode":"hard"}, is never followed by a hard
+// one: a kernel that hangs keeps the machine on. What else there is of a real one's API is not known: a reboot without a client,
+// force, a host that is to be offline, is paused or is detached.
 //
 // A host can be made to misbehave, see package hosts. As with a real one, servicing begins when a host is reported off, whoever
 // keeps it off, comes before it is switched on, and ends when the host is deprovisioned, or nothing is to be updated any more.

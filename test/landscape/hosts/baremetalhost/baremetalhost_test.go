@@ -5,7 +5,6 @@
 package baremetalhost
 
 import (
-	"strings"
 	"time"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
@@ -109,6 +108,7 @@ var _ = Describe("BareMetalHost", func() {
 		Expect(c.Get(ctx, key, machine)).To(Succeed())
 		Expect(machine.Annotations).To(HaveKeyWithValue("metal3.io/BareMetalHost", "shoot--a/m"))
 		Expect(PoweredOn(host(ctx))).To(BeTrue())
+		Expect(host(ctx).Object["status"]).To(HaveKeyWithValue("provisioning", map[string]any{"state": "provisioned"}))
 		consumer, _, _ := unstructured.NestedStringMap(host(ctx).Object, "spec", "consumerRef")
 		Expect(consumer).To(Equal(map[string]string{
 			"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "namespace": "shoot--a", "name": "m", "uid": "uid",
@@ -162,33 +162,6 @@ var _ = Describe("BareMetalHost", func() {
 		Expect(power(ctx).On).To(BeTrue())
 	})
 
-	It("should reboot once without a client", func(ctx SpecContext) {
-		settle(ctx)
-		annotate(ctx, map[string]string{AnnotationReboot: "{}"})
-		Expect(power(ctx).On).To(BeFalse())
-		Expect(host(ctx).GetAnnotations()).To(HaveKey(AnnotationReboot))
-		wait(ctx, ReportLag)
-		Expect(host(ctx).GetAnnotations()).NotTo(HaveKey(AnnotationReboot))
-		Expect(power(ctx).On).To(BeTrue())
-		wait(ctx, ReportLag)
-		Expect(PoweredOn(host(ctx))).To(BeTrue())
-	})
-
-	It("should stay off after a reboot that a client wants to be longer", func(ctx SpecContext) {
-		annotate(ctx, map[string]string{AnnotationReboot: "{}", ours: hard})
-		wait(ctx, ReportLag)
-		Expect(host(ctx).GetAnnotations()).To(And(HaveKey(ours), Not(HaveKey(AnnotationReboot))))
-		Expect(power(ctx).On).To(BeFalse())
-	})
-
-	It("should be off if its spec says so", func(ctx SpecContext) {
-		host := host(ctx)
-		Expect(unstructured.SetNestedField(host.Object, false, "spec", "online")).To(Succeed())
-		Expect(c.Update(ctx, host)).To(Succeed())
-		settle(ctx)
-		Expect(power(ctx).On).To(BeFalse())
-	})
-
 	DescribeTable("a kernel that hangs", func(ctx SpecContext, mode string, on bool) {
 		pod.Annotations = map[string]string{simulator.FailureAnnotation: string(simulator.KernelHang)}
 		Expect(c.Update(ctx, pod)).To(Succeed())
@@ -203,7 +176,7 @@ var _ = Describe("BareMetalHost", func() {
 
 	status := func(ctx SpecContext, field string) any {
 		GinkgoHelper()
-		value, _, err := unstructured.NestedFieldNoCopy(host(ctx).Object, append([]string{"status"}, strings.Split(field, ".")...)...)
+		value, _, err := unstructured.NestedFieldNoCopy(host(ctx).Object, "status", field)
 		Expect(err).NotTo(HaveOccurred())
 		return value
 	}
@@ -220,33 +193,13 @@ var _ = Describe("BareMetalHost", func() {
 		Expect(status(ctx, "lastUpdated")).To(Equal("2026-03-01T13:00:01Z"))
 	})
 
-	It("should do nothing with a host that is paused", func(ctx SpecContext) {
-		settle(ctx)
-		annotate(ctx, map[string]string{annotationPaused: "true", ours: hard})
-		Expect(power(ctx).On).To(BeTrue())
-		annotate(ctx, map[string]string{annotationPaused: ""})
-		Expect(power(ctx).On).To(BeFalse())
-	})
-
-	It("should do nothing with a host that is detached, and say so", func(ctx SpecContext) {
-		settle(ctx)
-		annotate(ctx, map[string]string{annotationDetached: "true", ours: hard})
-		Expect(status(ctx, "operationalStatus")).To(Equal("detached"))
-		Expect(power(ctx).On).To(BeTrue())
-		annotate(ctx, map[string]string{annotationDetached: ""})
-		Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
-		Expect(power(ctx).On).To(BeFalse())
-	})
-
-	It("should be off for nobody where there is no machine on it, unless he forces it", func(ctx SpecContext) {
+	It("should be off for nobody where there is no machine on it", func(ctx SpecContext) {
 		annotate(ctx, map[string]string{ours: hard})
 		wait(ctx, ReportLag)
 		Expect(c.Delete(ctx, machine)).To(Succeed())
 		Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
 		settle(ctx)
 		Expect(power(ctx).On).To(BeTrue())
-		annotate(ctx, map[string]string{ours: `{"mode":"hard","force":true}`})
-		Expect(power(ctx).On).To(BeFalse())
 	})
 
 	Describe("that misbehaves", func() {
@@ -365,16 +318,6 @@ var _ = Describe("BareMetalHost", func() {
 			Expect(power(ctx).On).To(BeTrue())
 			wait(ctx, ReportLag)
 			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
-		})
-
-		It("should heed nobody while it is prepared", func(ctx SpecContext) {
-			misbehave(ctx, hosts.Preparing)
-			Expect(status(ctx, "provisioning.state")).To(Equal("preparing"))
-			annotate(ctx, map[string]string{ours: `{"mode":"hard","force":true}`})
-			Expect(power(ctx).On).To(BeTrue())
-			misbehave(ctx, "")
-			Expect(status(ctx, "provisioning.state")).To(Equal("provisioned"))
-			Expect(power(ctx).On).To(BeFalse())
 		})
 
 		It("should not care whether there is a machine", func(ctx SpecContext) {

@@ -12,27 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
 
 const (
 	// AnnotationHost on a Machine is the namespace and name of its host, with a slash between.
 	AnnotationHost = "metal3.io/BareMetalHost"
-	// AnnotationReboot on a host asks for it to be switched off, and on again. With a slash and the name of a client behind,
-	// the host is off until the client removes it.
+	// AnnotationReboot on a host, with a slash and the name of a client behind, asks for it to be off until the client removes it.
 	AnnotationReboot = "reboot.metal3.io"
-
-	annotationPaused   = "baremetalhost.metal3.io/paused"
-	annotationDetached = "baremetalhost.metal3.io/detached"
 
 	stateProvisioned = "provisioned"
 	stateAvailable   = "available"
-	statePreparing   = "preparing"
 
 	statusOK        = "OK"
 	statusError     = "error"
-	statusDetached  = "detached"
 	statusServicing = "servicing"
 
 	errorTypePower = "power management error"
@@ -57,20 +49,10 @@ func PoweredOn(host *unstructured.Unstructured) bool {
 
 // stateOf returns the state that the host is to be in.
 func stateOf(host *unstructured.Unstructured) string {
-	_, used, _ := unstructured.NestedMap(host.Object, "spec", "consumerRef")
-	switch {
-	case hosts.MisbehaviourOf(host) == hosts.Preparing:
-		return statePreparing
-	case used:
+	if _, used, _ := unstructured.NestedMap(host.Object, "spec", "consumerRef"); used {
 		return stateProvisioned
 	}
 	return stateAvailable
-}
-
-// isOnline returns whether the host is to be on, but for reboots.
-func isOnline(host *unstructured.Unstructured) bool {
-	online, _, _ := unstructured.NestedBool(host.Object, "spec", "online")
-	return online
 }
 
 // statusOf returns a field of the status, empty if there is none.
@@ -79,22 +61,20 @@ func statusOf(host *unstructured.Unstructured, field string) string {
 	return value
 }
 
-// wanted returns whether the host is to be on, and whether it is to be switched off without asking the kernel. One that
-// reboots because of the annotation without a client is to be off until it reports so.
+// wanted returns whether the host is to be on, and whether it is to be switched off without asking the kernel.
 func wanted(host *unstructured.Unstructured) (on, hard bool) {
-	on = isOnline(host)
+	if stateOf(host) != stateProvisioned {
+		return true, false
+	}
+	on = true
 	for key, value := range host.GetAnnotations() {
-		if key != AnnotationReboot && !strings.HasPrefix(key, AnnotationReboot+"/") {
+		if !strings.HasPrefix(key, AnnotationReboot+"/") {
 			continue
 		}
 		var arguments struct {
-			Mode  string `json:"mode"`
-			Force bool   `json:"force"`
+			Mode string `json:"mode"`
 		}
 		_ = json.Unmarshal([]byte(value), &arguments) // what is no JSON has no mode
-		if stateOf(host) != stateProvisioned && !arguments.Force {
-			continue
-		}
 		on, hard = false, hard || arguments.Mode == "hard"
 	}
 	return on, hard

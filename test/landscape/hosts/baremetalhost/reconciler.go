@@ -33,26 +33,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.client.Get(ctx, request.NamespacedName, host); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if has(host, annotationPaused) {
-		return reconcile.Result{}, nil
-	}
-	if has(host, annotationDetached) {
-		return reconcile.Result{}, r.report(ctx, host, map[string]any{"operationalStatus": statusDetached})
-	}
 	// What it is in comes first: the rest of the status is of no use otherwise.
 	before := host.GetResourceVersion()
-	fields := map[string]any{"provisioning": map[string]any{"state": stateOf(host)}}
-	if statusOf(host, "operationalStatus") == statusDetached {
-		fields["operationalStatus"] = statusOK
-	}
-	if err := r.report(ctx, host, fields); err != nil || before != host.GetResourceVersion() {
+	if err := r.report(ctx, host, map[string]any{"provisioning": map[string]any{"state": stateOf(host)}}); err != nil || before != host.GetResourceVersion() {
 		return reconcile.Result{}, err // the change is an event
-	}
-	if stateOf(host) == statePreparing {
-		return reconcile.Result{}, nil
-	}
-	if has(host, AnnotationReboot) && reported(host, false) {
-		return reconcile.Result{}, r.unset(ctx, host, AnnotationReboot)
 	}
 	if busy, wait, err := r.service(ctx, host); busy || err != nil {
 		return reconcile.Result{RequeueAfter: wait}, err
@@ -81,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := power.Since.Add(lag).Sub(r.clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	fields = map[string]any{"poweredOn": power.On}
+	fields := map[string]any{"poweredOn": power.On}
 	if statusOf(host, "errorType") == errorTypePower {
 		maps.Copy(fields, map[string]any{"operationalStatus": statusOK, "errorType": nil, "errorMessage": "", "errorCount": int64(0)})
 	}
@@ -93,7 +77,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 func (r *reconciler) service(ctx context.Context, host *unstructured.Unstructured) (busy bool, wait time.Duration, err error) {
 	isPending := hosts.MisbehaviourOf(host) == hosts.Servicing && stateOf(host) == stateProvisioned
 	switch {
-	case statusOf(host, "operationalStatus") != statusServicing && isPending && isOnline(host) && reported(host, false):
+	case statusOf(host, "operationalStatus") != statusServicing && isPending && reported(host, false):
 		return true, hosts.ServicingTime, r.report(ctx, host, map[string]any{"operationalStatus": statusServicing})
 	case statusOf(host, "operationalStatus") != statusServicing:
 		return false, 0, nil
@@ -144,11 +128,6 @@ func (r *reconciler) power(ctx context.Context, host *unstructured.Unstructured,
 		return simulator.PowerOf(pod)
 	}
 	return misbehaviour.Switch(ctx, r.client, pod, on, r.clock.Now())
-}
-
-func has(host *unstructured.Unstructured, annotation string) bool {
-	_, found := host.GetAnnotations()[annotation]
-	return found
 }
 
 // reported returns whether the host has reported this power.
