@@ -5,8 +5,6 @@
 package seed
 
 import (
-	"time"
-
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
@@ -35,7 +33,6 @@ spec:
     version: 1.36.3
   extensions:
   - type: machine-preservation
-    providerConfig: {a: b}
   - type: other
     disabled: true
   provider:
@@ -47,10 +44,6 @@ spec:
       zones: [zone-a, zone-b]
       machineControllerManager:
         machineHealthTimeout: 30s
-        machineCreationTimeout: 2m
-        machineDrainTimeout: 1m
-        autoPreserveFailedMachineMax: 2
-        machinePreserveTimeout: 1h
 `
 
 var _ = Describe("Shoot", func() {
@@ -153,39 +146,6 @@ var _ = Describe("Shoot", func() {
 			GinkgoHelper()
 			Expect(o.client.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: name}, object)).To(Succeed())
 		}
-
-		It("deploys the Extensions that are enabled, and deletes those that no longer are", func(ctx SpecContext) {
-			Expect(o.deployExtensions(ctx)).To(Succeed())
-			extension := &extensionsv1alpha1.Extension{}
-			get(ctx, "machine-preservation", extension)
-			Expect(extension.Spec.Type).To(Equal("machine-preservation"))
-			Expect(extension.Spec.ProviderConfig).To(HaveField("Raw", MatchJSON(`{"a":"b"}`)))
-			Expect(extension.Annotations).To(HaveKeyWithValue("gardener.cloud/operation", "reconcile"))
-
-			o.shoot.Spec.Extensions = nil
-			Expect(o.extensions().DeleteStaleResources(ctx)).To(Succeed())
-			list := &extensionsv1alpha1.ExtensionList{}
-			Expect(o.client.List(ctx, list)).To(Succeed())
-			Expect(list.Items).To(BeEmpty())
-		})
-
-		It("deploys the Worker with the settings of its pools", func(ctx SpecContext) {
-			Expect(o.deployWorker(ctx)).To(Succeed())
-			worker := &extensionsv1alpha1.Worker{}
-			get(ctx, "demo", worker)
-			Expect(worker.Spec.SecretRef).To(Equal(corev1.SecretReference{Namespace: o.namespace, Name: "cloudprovider"}))
-			Expect(worker.Spec.Pools).To(HaveLen(1))
-			pool := worker.Spec.Pools[0]
-			Expect(pool.Zones).To(Equal([]string{"zone-a", "zone-b"}))
-			Expect(pool.MachineControllerManagerSettings).To(Equal(&gardencorev1beta1.MachineControllerManagerSettings{
-				MachineHealthTimeout:         &metav1.Duration{Duration: 30 * time.Second},
-				MachineCreationTimeout:       &metav1.Duration{Duration: 2 * time.Minute},
-				MachineDrainTimeout:          &metav1.Duration{Duration: time.Minute},
-				AutoPreserveFailedMachineMax: new(int32(2)),
-				MachinePreserveTimeout:       &metav1.Duration{Duration: time.Hour},
-			}))
-			get(ctx, pool.UserDataSecretRef.Name, &corev1.Secret{})
-		})
 
 		It("rolls machines when their image changes, and not otherwise", func(ctx SpecContext) {
 			secretName := func() string {
