@@ -186,59 +186,37 @@ func decode(body []byte) (*unstructured.Unstructured, error) {
 
 func patch(object *unstructured.Unstructured, patchType types.PatchType, body []byte) (*unstructured.Unstructured, error) {
 	if patchType == types.JSONPatchType {
-		return patchJSON(object, body)
+		change, err := jsonpatch.DecodePatch(body)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return patchJSON(object, change.Apply)
 	}
 	change, err := decode(body)
 	if err != nil {
 		return nil, err
 	}
-	object = object.DeepCopy()
 	switch {
 	case patchType == types.MergePatchType:
-		merge(object.Object, change.Object)
-		return object, nil
+		return patchJSON(object, func(before []byte) ([]byte, error) { return jsonpatch.MergePatch(before, body) })
 	case patchType == types.StrategicMergePatchType && object.GetKind() == "Node":
-		patched, err := strategicpatch.StrategicMergeMapPatch(object.Object, change.Object, corev1.Node{})
+		patched, err := strategicpatch.StrategicMergeMapPatch(object.DeepCopy().Object, change.Object, corev1.Node{})
 		return &unstructured.Unstructured{Object: patched}, err
 	default:
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", schema.GroupResource{}, object.GetName(), string(patchType), 0, false)
 	}
 }
 
-func patchJSON(object *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
-	change, err := jsonpatch.DecodePatch(body)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
+func patchJSON(object *unstructured.Unstructured, apply func([]byte) ([]byte, error)) (*unstructured.Unstructured, error) {
 	before, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}
-	after, err := change.Apply(before)
+	after, err := apply(before)
 	if err != nil {
 		return nil, builder.Unprocessable(err)
 	}
 	return decode(after)
-}
-
-// merge applies a merge patch (RFC 7386).
-func merge(object, patch map[string]any) {
-	for field, value := range patch {
-		nested, isObject := value.(map[string]any)
-		switch {
-		case value == nil:
-			delete(object, field)
-		case isObject:
-			inner, _ := object[field].(map[string]any)
-			if inner == nil {
-				inner = map[string]any{}
-			}
-			merge(inner, nested)
-			object[field] = inner
-		default:
-			object[field] = value
-		}
-	}
 }
 
 func (s *APIServer) list(k key, query url.Values) ([]byte, error) {
