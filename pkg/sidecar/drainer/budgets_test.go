@@ -23,6 +23,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
@@ -46,7 +48,7 @@ type budgetServer struct {
 
 func (s *budgetServer) executor() *Executor {
 	s.calls = map[string]int{}
-	return &Executor{Client: clientOf(s)}
+	return &Executor{Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://shoot", Transport: s, QPS: -1})}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -213,7 +215,7 @@ func (l largeBudgets) RoundTrip(request *http.Request) (*http.Response, error) {
 func BenchmarkBudgets(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(25)) // that of the sidecar
 	l := largeBudgets{`{"metadata":{"annotations":{"large":"` + strings.Repeat("x", 250<<10) + `"}},"spec":{"selector":{"matchLabels":{"app":"web"}}}}`}
-	e := &Executor{Client: clientOf(l)}
+	e := &Executor{Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://shoot", Transport: l, QPS: -1})}
 	most := uint64(0)
 	for range b.N {
 		most = max(most, memory.Peak(func() {

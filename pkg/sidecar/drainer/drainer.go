@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
@@ -157,7 +156,7 @@ func (d *Drainer) deal(ctx context.Context, action drain.Action) (stays bool, er
 }
 
 func (d *Drainer) daemonSetExists(ctx context.Context, p drain.Pod) (bool, error) {
-	_, err := d.Client.AppsV1().DaemonSets(p.Namespace).Get(ctx, p.DaemonSet, metav1.GetOptions{})
+	err := once(d.Client.AppsV1().RESTClient().Get()).Namespace(p.Namespace).Resource("daemonsets").Name(p.DaemonSet).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	sidecarshoot "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -84,15 +83,8 @@ func newShoot(objects ...runtime.Object) *shoot {
 		}
 	}
 	s.sort()
-	s.Interface = clientOf(s)
+	s.Interface = kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://shoot", Transport: s, QPS: -1})
 	return s
-}
-
-// clientOf returns a client of the shoot that a transport is. It speaks JSON, which the tests read.
-func clientOf(transport http.RoundTripper) kubernetes.Interface {
-	return kubernetes.NewForConfigOrDie(&rest.Config{
-		Host: "http://shoot", Transport: sidecarshoot.Limit(transport), QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
-	})
 }
 
 // sort puts the pods into the order in which they are listed.

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
@@ -44,8 +46,7 @@ const (
 	budgetsPage, maxBudgets, maxBudgetsOf = 20, 32 << 20, 5000
 )
 
-// Executor carries actions out. Its client must have a transport that shoot.Limit has returned: client-go repeats requests after a time
-// that the answer says, so that a webhook would say how long everybody else waits.
+// Executor carries actions out.
 type Executor struct{ Client kubernetes.Interface }
 
 // Execute carries actions out, begins them in their order, and returns the error of each, nil for those that succeeded
@@ -100,7 +101,8 @@ func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (d
 		size    int
 	)
 	err := paging.Each(ctx, metav1.ListOptions{Limit: budgetsPage}, maxBudgetsOf, func(ctx context.Context, opts metav1.ListOptions) (*policyv1.PodDisruptionBudgetList, error) {
-		return e.Client.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, opts)
+		page := &policyv1.PodDisruptionBudgetList{}
+		return page, once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
 	}, func() { budgets, size = drain.Budgets{}, 0 }, func(page *policyv1.PodDisruptionBudgetList) error {
 		if size += sizeOf(page.Items); size > most {
 			return fmt.Errorf("their selectors have more than %d bytes", most)
@@ -145,10 +147,7 @@ func forEach(ctx, timed context.Context, count int, deal func(ctx context.Contex
 func (e *Executor) execute(ctx context.Context, action drain.Action) error {
 	switch action.Verb {
 	case drain.Evict:
-		return e.Client.PolicyV1().Evictions(action.Pod.Namespace).Evict(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Name: action.Pod.Name, Namespace: action.Pod.Namespace},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: thisPod(action.Pod)},
-		})
+		return e.evict(ctx, action.Pod)
 	case drain.Delete:
 		return e.delete(ctx, action.Pod, new(int64(0)))
 	case drain.Terminate:
@@ -159,9 +158,31 @@ func (e *Executor) execute(ctx context.Context, action drain.Action) error {
 	return nil
 }
 
+// evict does what the generated client does, but once.
+func (e *Executor) evict(ctx context.Context, p drain.Pod) error {
+	return once(e.Client.PolicyV1().RESTClient().Post()).
+		AbsPath("/api/v1").
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		SubResource("eviction").
+		Body(&policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: thisPod(p)},
+		}).
+		Do(ctx).
+		Error()
+}
+
 // delete leaves a pod that many seconds, nil for its own grace period.
 func (e *Executor) delete(ctx context.Context, p drain.Pod, grace *int64) error {
-	return e.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: thisPod(p)})
+	return once(e.Client.CoreV1().RESTClient().Delete()).
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: thisPod(p)}).
+		Do(ctx).
+		Error()
 }
 
 // removeFinalizers is refused if the pod is another one, or has changed since it was looked at: whoever works on it in
@@ -173,12 +194,21 @@ func (e *Executor) removeFinalizers(ctx context.Context, p drain.Pod) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	return once(e.Client.CoreV1().RESTClient().Patch(types.MergePatchType)).
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		Body(patch).
+		Do(ctx).
+		Error()
 }
 
 // thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
 func thisPod(p drain.Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }
+
+// once makes a request without client-go's own repetitions. These would wait for as long as the answer says: the server,
+// or a webhook behind it, would say how long everybody else waits.
+func once(request *rest.Request) *rest.Request { return request.MaxRetries(0) }
 
 // reasonOf returns in few words why a call failed, nothing if it did not.
 func reasonOf(err error) string {

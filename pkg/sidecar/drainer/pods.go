@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -208,7 +209,8 @@ func podsOf(node, page string) metav1.ListOptions {
 func listPods(ctx context.Context, c kubernetes.Interface, opts metav1.ListOptions) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
+	page := &corev1.PodList{}
+	return page, once(c.CoreV1().RESTClient().Get()).Resource("pods").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
 }
 
 // ListPods returns the pods of a node as the API server has them. Of those that a drain has nothing to do with, there is only their name

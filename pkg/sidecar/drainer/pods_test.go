@@ -84,12 +84,12 @@ var _ = DescribeTable("M17: should list no more pods of a node than fit", func(c
 },
 	Entry("as many as there may be", 20_000, func(*corev1.Pod) {}, ""),
 	Entry("more", 20_001, func(*corev1.Pod) {}, "failed to list the pods of node n: there are more than 20000 objects"),
-	Entry("large labels", 120, func(p *corev1.Pod) { p.Labels = map[string]string{"large": strings.Repeat("x", 1<<19)} },
+	Entry("large labels", 60, func(p *corev1.Pod) { p.Labels = map[string]string{"large": strings.Repeat("x", 1<<20)} },
 		"failed to list the pods of node n: they have more than 33554432 bytes"),
 	Entry("many finalizers", 5000, func(p *corev1.Pod) { p.Finalizers = slices.Repeat([]string{strings.Repeat("x", 512)}, 16) },
 		"failed to list the pods of node n: they have more than 33554432 bytes"),
-	Entry("large labels of those that have ended", 120, func(p *corev1.Pod) {
-		p.Labels, p.Status.Phase = map[string]string{"large": strings.Repeat("x", 1<<19)}, corev1.PodSucceeded
+	Entry("large labels of those that have ended", 60, func(p *corev1.Pod) {
+		p.Labels, p.Status.Phase = map[string]string{"large": strings.Repeat("x", 1<<20)}, corev1.PodSucceeded
 	}, ""),
 )
 
