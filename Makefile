@@ -12,7 +12,7 @@ MCM ?= 0.62
 MCM_SOURCE ?=
 # Optional: the kind of hosts of the landscape's machines: baremetalhost, ironcore-0.3 or ironcore-0.7. Without it they have none.
 HOSTS ?=
-# The story of the demo: preservation or maintenance.
+# The story of the demo: preservation or maintenance. A third one, pictures, is for `make pictures`.
 STORY ?= preservation
 
 export MCM

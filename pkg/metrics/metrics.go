@@ -15,7 +15,7 @@ import (
 // Namespace begins the name of each metric.
 const Namespace = "machine_preservation"
 
-// Counter returns a counter. As all that follow, it serves nothing before it was given the values of its labels.
+// Counter returns a counter. As a Gauge and a Histogram, it serves nothing before WithLabelValues was called, even if it has no labels.
 func Counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: name, Help: help}, labels)
 }

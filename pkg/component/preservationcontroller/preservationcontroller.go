@@ -8,7 +8,6 @@
 package preservationcontroller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -29,6 +28,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
@@ -238,14 +238,14 @@ func (p *preservationController) deployAccessSecret(ctx context.Context, evidenc
 			metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, annotation, value)
 		}
 	}
-	powerCycle := cmp.Or(p.values.PowerCycle, &PowerCycle{Ending: true})
+	powerCycle := ptr.Deref(p.values.PowerCycle, PowerCycle{})
 	mark(resourcesv1alpha1.ServiceAccountInjectCABundle, "true", true)
 	mark(AnnotationNodeMaintenance, "true", p.values.NodeMaintenance == MaintenanceOn)
 	mark(AnnotationEvidence, evidence, evidence != "")
 	mark(AnnotationFailures, "true", p.values.Failures)
 	mark(AnnotationMachineHours, "true", p.values.MachineHours)
-	mark(AnnotationPowerCycle, "true", !powerCycle.Ending)
-	mark(AnnotationPowerCycleSeed, powerCycle.Seed, powerCycle.Seed != "")
+	mark(AnnotationPowerCycle, "true", p.values.PowerCycle != nil && !powerCycle.Ending)
+	mark(AnnotationPowerCycleSeed, powerCycle.Seed, p.values.PowerCycle != nil)
 	if err := p.client.Patch(ctx, access.Secret, patch); err != nil {
 		return fmt.Errorf("failed to annotate the access secret: %w", err)
 	}

@@ -206,8 +206,9 @@ func (e *Executor) removeFinalizers(ctx context.Context, p drain.Pod) error {
 // thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
 func thisPod(p drain.Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }
 
-// once makes a request without client-go's own repetitions. These would wait for as long as the answer says: the server,
-// or a webhook behind it, would say how long everybody else waits.
+// once makes a request without client-go's own repetitions. After a lost connection, a read would be repeated until callTimeout.
+// Where the answer says how long to wait, so long would the repetition: the server, or a webhook behind it, would say how long
+// everybody else waits.
 func once(request *rest.Request) *rest.Request { return request.MaxRetries(0) }
 
 // reasonOf returns in few words why a call failed, nothing if it did not.

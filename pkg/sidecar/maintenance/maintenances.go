@@ -65,7 +65,7 @@ func All(ctx context.Context, c Client) []*v1alpha1.NodeMaintenance {
 // server is away (P9), or as long as it does not know them (M17): their watches are begun again and again.
 type Maintenances struct {
 	client.Client
-	cluster.Cluster
+	shoot.Access
 
 	maintenances, config cache.Informer
 	level                zap.AtomicLevel
@@ -104,7 +104,7 @@ func stripConfig(config *v1alpha1.MaintenanceOperatorConfig) {
 
 // NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
 func NewMaintenances(ctx context.Context, shoot cluster.Cluster) (*Maintenances, error) {
-	m := &Maintenances{Client: shoot.GetClient(), Cluster: shoot, level: zap.NewAtomicLevel()}
+	m := &Maintenances{Client: shoot.GetClient(), Access: shoot, level: zap.NewAtomicLevel()}
 	m.log = logzap.New(logzap.Level(m.level))
 	if err := shoot.GetFieldIndexer().IndexField(ctx, &v1alpha1.NodeMaintenance{}, IndexNode, func(obj client.Object) []string {
 		return []string{obj.(*v1alpha1.NodeMaintenance).Spec.NodeName}

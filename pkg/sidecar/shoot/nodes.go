@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,11 +37,17 @@ import (
 // IndexNode is the index of Machines by the name of their node.
 const IndexNode = "node"
 
+// Access is what a cluster has beside its client. A manager can neither start nor wait for what embeds it instead of the cluster.
+type Access interface {
+	GetAPIReader() client.Reader
+	GetEventRecorder(name string) events.EventRecorder
+}
+
 // Nodes reads and writes the nodes of a shoot. Unlike a cluster that is watched in the usual way, it does not keep the
 // manager from starting while the shoot's API server is away (P9).
 type Nodes struct {
 	client.Client
-	cluster.Cluster
+	Access
 
 	informer   cache.Informer
 	connection *Connection
@@ -52,7 +59,7 @@ func NewNodes(ctx context.Context, shoot cluster.Cluster) (*Nodes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to get the informer for nodes: %w", err)
 	}
-	return &Nodes{Client: shoot.GetClient(), Cluster: shoot, informer: informer}, nil
+	return &Nodes{Client: shoot.GetClient(), Access: shoot, informer: informer}, nil
 }
 
 // Known says that all nodes have been read once.
