@@ -51,6 +51,9 @@ var _ = Describe("MachinesOf", func() {
 		Entry("while it is to have some", Set("1", pool, Revision("1"), SetReplicas(1, 0)), Set("2", pool, Revision("2")), true),
 		Entry("while it has some", empty("1", "1"), Set("2", pool, Revision("2")), true, *Machine("m", Of(Set("1", pool)))),
 		Entry("not while they are only being deleted", empty("1", "1"), Set("2", pool, Revision("2")), false, *Machine("m", Of(Set("1", pool)), Deleted(Start))),
+		Entry("not while only its status counts one that is being deleted", Set("1", pool, Revision("1"), SetReplicas(0, 1)), Set("2", pool, Revision("2")), false, *Machine("m", Of(Set("1", pool)), Deleted(Start))),
+		Entry("not while only its status counts one", Set("1", pool, Revision("1"), SetReplicas(0, 1)), Set("2", pool, Revision("2")), false),
+		Entry("the tenth is newer than the ninth", Set("1", pool, Revision("9")), empty("2", "10"), true, *Machine("m", Of(Set("1", pool)))),
 		Entry("the newest is the one created last where revisions say nothing", Set("1", pool), empty("2", ""), true),
 		Entry("and that of the first where nothing does", empty("1", ""), empty("2", ""), false),
 	)

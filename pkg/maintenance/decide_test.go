@@ -869,6 +869,7 @@ var _ = Describe("Decide", func() {
 				uncordon(podOf("late", web))
 				w.run()
 				Expect(w.phase(nm)).To(Equal("RequestorFailed"))
+				Expect(w.events).To(ContainElement("ConditionChanged: RequestorFailed"))
 				Expect(w.message(nm)).To(ContainSubstring("shop/late"))
 				Expect(w.evicted).To(ConsistOf("late"))
 			})

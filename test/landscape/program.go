@@ -30,7 +30,7 @@ func Main(name string, run func(context.Context) error) {
 	switch {
 	case err == nil:
 	case interrupted:
-		fmt.Printf("\nThe %s was interrupted.\n", name)
+		fmt.Fprintf(os.Stderr, "\nThe %s was interrupted: %v\n", name, err)
 		os.Exit(130)
 	default:
 		fmt.Fprintf(os.Stderr, "\nThe %s failed: %v\n", name, err)
@@ -40,17 +40,18 @@ func Main(name string, run func(context.Context) error) {
 
 // Run starts a landscape, calls a function that uses it, and stops it. The context of the function ends when the landscape fails, which is
 // an error of Run.
-func Run(ctx context.Context, o Options, use func(context.Context, *Landscape) error) error {
+func Run(ctx context.Context, o Options, use func(context.Context, *Landscape) error) (err error) {
 	l, err := Start(ctx, o)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, l.Stop(context.WithoutCancel(ctx))) }() // also if the function panics
 	watched := l.Watch(ctx)
 	err = use(watched, l)
 	if ctx.Err() == nil && watched.Err() != nil {
 		err = errors.Join(err, context.Cause(watched))
 	}
-	return errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
+	return err
 }
 
 // Watch returns a context that ends with the landscape: when it is stopped, or the first component ends by itself, which is the cause then.

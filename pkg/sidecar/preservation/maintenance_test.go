@@ -168,6 +168,13 @@ var _ = Describe("Maintenance", func() {
 				Expect(metric("machines")).To(HaveKeyWithValue("maintenance pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))
 			})
+
+			It("M12: should do nothing where maintenances are not enabled", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", maintainedFrom(now)))
+				e.Maintenance = preservation.MaintenanceOptions{}
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+			})
 		})
 	}
 })

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -81,6 +82,13 @@ var _ = Describe("Remediation", func() {
 				e.fail(ctx)
 				Expect(metric("machines")).To(HaveKeyWithValue("remediation pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))
+			})
+
+			It("X10: should do nothing where remediations are not enabled", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", asks), Node("m"))
+				e.Remediation = preservation.RemediationOptions{}
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
 			})
 		})
 	}

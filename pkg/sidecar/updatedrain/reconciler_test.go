@@ -299,6 +299,9 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.reconcile(ctx, 101)).To(BeZero())
 		Expect(failed()).To(BeZero())
 		Expect(e.shoot.watched).To(BeEmpty())
+		nodes := &corev1.NodeList{}
+		Expect(e.nodes.List(ctx, nodes)).To(Succeed())
+		Expect(nodes.Items).NotTo(ContainElement(HaveField("Status.Conditions", ContainElement(HaveField("Type", BeEquivalentTo("NodeDrain"))))))
 	},
 		Entry("that is gone", func(ctx context.Context, e *environment) { Expect(e.nodes.Delete(ctx, Node("m"))).To(Succeed()) }),
 		Entry("whose machine is gone", func(ctx context.Context, e *environment) {

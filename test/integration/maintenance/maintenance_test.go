@@ -40,6 +40,30 @@ const (
 	patient = time.Minute
 )
 
+// example is that of the document which describes the API, for a node of ours.
+const example = `
+apiVersion: maintenance.nvidia.com/v1alpha1
+kind: NodeMaintenance
+metadata:
+  name: my-maintenance-operation
+  namespace: default
+spec:
+  requestorID: some.one.acme.com
+  nodeName: worker-01
+  cordon: true
+  waitForPodCompletion:
+    podSelector: "app=important"
+    timeoutSeconds: 0
+  drainSpec:
+    force: true
+    podSelector: ""
+    timeoutSeconds: 0
+    deleteEmptyDir: true
+    podEvictionFilters:
+    - byResourceNameRegex: nvidia.com/gpu-*
+    - byResourceNameRegex: nvidia.com/rdma*
+`
+
 // object parses a manifest.
 func object(manifest string) *unstructured.Unstructured {
 	GinkgoHelper()
@@ -151,6 +175,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 	})
 
 	It("should store what is asked for, with defaults, and refuse what cannot be", func(ctx SpecContext) {
+		Expect(s.Create(ctx, object(example), client.DryRunAll)).To(Succeed())
 		limit(ctx, "0", "0") // nothing is scheduled
 		Expect(s.Create(ctx, request("a", "worker-01", map[string]any{"drainSpec": map[string]any{}}))).To(Succeed())
 		nm := get(ctx, "a")

@@ -5,12 +5,14 @@
 package preservation_test
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -23,7 +25,7 @@ import (
 )
 
 var _ = Describe("Drain", func() {
-	It("P7: should respect a PodDisruptionBudget on a node that answers, and delete by force after the timeout only", func(ctx SpecContext) {
+	It("P7 P11: should respect a PodDisruptionBudget on a node that answers, and delete by force after the timeout only", func(ctx SpecContext) {
 		generation := sidecar.Generations["machine-controller-manager 0.62"]
 		timeouts := facts.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 20 * time.Second} // a busy machine must have the time to see a drain that is blocked
 		api := sidecar.Start(ctx, generation)
@@ -74,6 +76,12 @@ var _ = Describe("Drain", func() {
 		since, _ := preservation.TaintedSince(node)
 		Eventually(ctx, shown).WithTimeout(3 * time.Minute).Should(And(HaveField("Reason", "Drained"), HaveField("Message", HavePrefix("Preserved node drained successfully. Machine preserved until "))))
 		Expect(time.Now()).To(BeTemporally(">=", since.Add(timeouts.Drain)))
+		events := &eventsv1.EventList{}
+		Expect(api.List(ctx, events)).To(Succeed())
+		for _, kind := range []string{"Machine", "Node"} {
+			told := slices.DeleteFunc(slices.Clone(events.Items), func(e eventsv1.Event) bool { return e.Regarding.Kind != kind || e.Reason != "MachinePreserved" })
+			Expect(told).To(HaveExactElements(HaveField("ReportingController", "preservation")), "P11: of the %s", kind)
+		}
 		pods := &corev1.PodList{}
 		Expect(api.List(ctx, pods)).To(Succeed())
 		Expect(pods.Items).To(BeEmpty())

@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -345,6 +346,20 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Consistently(annotations(ctx, builder.Namespace, second), time.Second).ShouldNot(HaveKey(reboot))
 		release()
 		Eventually(phase(ctx, second), patient).Should(Equal("Succeeded"), "nobody but the first has told")
+	})
+
+	It("X2: should release the host of a machine that is deleted within a second, and let that go", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, 1)
+		m := p.names[0]
+		DeferCleanup(hold(ctx, m))
+		start(ctx, "")
+		ask(ctx, m)
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		Expect(s.Delete(ctx, machine(ctx, m))).To(Succeed())
+		Eventually(annotations(ctx, builder.Namespace, m), time.Second).Should(Not(HaveKey(reboot)))
+		Eventually(func() error {
+			return s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: m}, &machinev1alpha1.Machine{})
+		}, patient).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 
 	It("X2 X14: should sweep orphans after a restart, and leave the hosts of others alone", func(ctx SpecContext) {

@@ -110,6 +110,7 @@ func start(ctx context.Context, release *rollout.Release, forGarden, forRuntime 
 	GinkgoHelper()
 	release.SetEnvironment()
 	Expect(release.Arguments()).To(ContainElements(
+		"--webhook-config-mode=url",
 		"--webhook-config-cert-dir="+release.MountPath("certificates"),
 		"--webhook-config-url="+release.Deployment.Name+"."+garden,
 		"--webhook-config-owner-namespace="+owner,

@@ -117,6 +117,28 @@ var _ = Describe("Shares of MachineDeployments", func() {
 		eventuallyShares(none, none)
 	})
 
+	It("should keep the shares what they are while the provider writes, and roll no machines by that", func() {
+		enable(settings(3, "24h"))
+		// The webhook works with caches. Until they have seen the Extension, the controller would follow up.
+		Eventually(func() map[string]string {
+			deployPool(ctx, namespace)
+			return get("md-z2").Annotations
+		}).WithTimeout(time.Minute).Should(Equal(share("1", "24h0m0s")))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		before := get("md-z1")
+
+		for range 10 {
+			// What is read right after the write is what the webhook has made of it: there was no time for the controller.
+			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
+				deployment.Annotations = nil
+			})
+			Expect(written.Annotations).To(Equal(share("2", "24h0m0s")))
+			Expect(written.Spec).To(Equal(before.Spec))
+			Expect(written.Spec.AutoPreserveFailedMachineMax).To(BeZero())
+		}
+		Expect(get("md-z1").ResourceVersion).To(Equal(before.ResourceVersion), "in the end, nobody has changed anything")
+	})
+
 	It("should leave machine-controller-manager its number until what it has auto-preserved is taken over, whatever the provider writes", func() {
 		deployPool(ctx, namespace)
 		machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
