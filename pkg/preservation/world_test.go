@@ -131,7 +131,7 @@ func expectFree(w *world) {
 	GinkgoHelper()
 	Expect(ReadRecord(machine(w))).To(BeNil())
 	Expect(node(w).Annotations).NotTo(HaveKey(disabled))
-	Expect(tainted(w)).To(BeFalse())
+	Expect(node(w).Spec.Taints).To(BeEmpty())
 	Expect(conditionTrue(node(w))).To(BeFalse())
 	Expect(machine(w).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 }
