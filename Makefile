@@ -30,7 +30,7 @@ FUZZ_TIME ?= 1m
 UNIT_TIMEOUT ?= 40m
 INTEGRATION_TIMEOUT ?= 30m
 E2E_TIMEOUT ?= 60m
-LONG_TIMEOUT ?= 2h
+LONG_TIMEOUT ?= 3h
 # How long tests wait for what must come. Nobody waits so long but on a busy machine.
 export GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT ?= 30s
 
@@ -66,10 +66,11 @@ landscape-down: ## Stop the landscape
 test: ## Run the unit tests, the simulation and the integration tests side by side, then the e2e tests
 	@$(LANDSCAPE) assets >/dev/null
 	@go build $$(go list -f '{{ if and .GoFiles (ne .Name "main") }}{{ .ImportPath }}{{ end }}' ./...) # not twice side by side; nobody needs the commands
-	@# Integration tests mostly wait. With unit tests that are nice, they need not wait for those as well.
-	@nice $(MAKE) --jobs 2 test-unit test-simulation & unit=$$!; failed=; \
+	@# Integration tests mostly wait. With the others being nice, they need not wait for those as well.
+	@nice $(MAKE) test-unit & unit=$$!; nice $(MAKE) test-simulation & simulation=$$!; failed=; \
 	$(MAKE) test-integration || failed=1; \
 	wait "$$unit" || failed=1; \
+	wait "$$simulation" || failed=1; \
 	[[ -z "$$failed" ]]
 	@$(MAKE) test-e2e
 
@@ -98,7 +99,7 @@ test-e2e: ## Run the scenarios on the local landscape, with both generations of 
 	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long
-test-long: ## Run the e2e tests that take too long for `test`: long outages, upgrades, updates in place
+test-long: ## Run the e2e tests that take too long for `test`: long outages, other versions, updates in place
 	@$(LANDSCAPE) assets >/dev/null
 	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
 

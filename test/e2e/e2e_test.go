@@ -59,13 +59,16 @@ const (
 // In this order they start: what waits longest at first, and what needs the processors most not at the same time.
 
 func TestMCM061(t *testing.T)       { run(t, "0.61", breaks) }
-func TestAlone061(t *testing.T)     { run(t, "0.61", alone) }
 func TestAlone062(t *testing.T)     { run(t, "0.62", alone) }
-func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
 func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
-func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
 func TestMCM062(t *testing.T)       { run(t, "0.62", breaksLast) }
 func TestGarden(t *testing.T)       { runGarden(t) }
+
+// What would make `make test` too long is run by `make test-long` alone, which finds it by its name.
+
+func TestLongAlone061(t *testing.T)     { run(t, "0.61", alone) }
+func TestLongLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
+func TestLongSwitch(t *testing.T)       { switchAndMigrate(t) }
 
 var (
 	landscapes = flag.Int("landscapes", 3, "how many landscapes run at the same time")

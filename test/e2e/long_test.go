@@ -34,8 +34,6 @@ const (
 	inPlaceManualPool = "in-place-manual"
 )
 
-// What takes longer than a few minutes is run by `make test-long` alone, which finds it by its name.
-
 func TestLongMCM061(t *testing.T) { runLong(t, "0.61") }
 func TestLongMCM062(t *testing.T) { runLong(t, "0.62") }
 
