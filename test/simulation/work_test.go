@@ -53,6 +53,13 @@ func TestKnownWork(t *testing.T) {
 			{20*time.Minute + 50*time.Second, ShootOutage{31 * time.Minute}},
 			{21*time.Minute + 40*time.Second, Break{1, Dead}},
 		}}, seen{"maintenance WaitForPodCompletion > Draining": 1}},
+		"M3, D13: a node is requested while the sidecar does not see the shoot, and another sidecar begins with it": {History{Replicas: 2, Share: 1, Timeout: time.Hour, ShowsDrains: true, Events: []Event{
+			{16*time.Minute + 2*time.Second, Stick{Machine: 1, Finalizer: true, For: 150 * time.Minute}},
+			{25*time.Minute + 48*time.Second, ShootOutage{time.Hour}},
+			{42*time.Minute + 48*time.Second, Break{1, Dead}},
+			{43*time.Minute + 48*time.Second, Maintain{Machine: 1, For: 5 * time.Minute}},
+			{49*time.Minute + 48*time.Second, Rival{6 * time.Minute}},
+		}}, seen{"maintenance WaitForPodCompletion > Draining": 1}},
 		"M16: the next maintenance of a failed node is scheduled as the one before it ends": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, PrefersNew: true, ShowsDrains: true, Events: []Event{
 			{15*time.Minute + 9*time.Second, Break{0, Dead}},
 			{4*time.Hour + 7*time.Minute + 9*time.Second, Maintain{Machine: 1, For: 11 * time.Minute, Off: 20 * time.Minute, Again: 2 * time.Hour}},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
@@ -30,6 +32,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
@@ -265,7 +268,8 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 	return run.Changed(), errors.Join(errs...)
 }
 
-// readLive reads the maintenances of a node from the API server. One that is gone is none any more, unless another one has its name.
+// readLive reads the maintenances of a node from the API server. One that is gone is none any more, unless another one has its name. Where
+// none is left, the cache may not know the one that is under way: it came after the watch broke, and another controller began it.
 func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
 	var live []*v1alpha1.NodeMaintenance
 	for _, cached := range facts.Maintenances {
@@ -278,8 +282,38 @@ func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
 			live = append(live, nm)
 		}
 	}
+	if len(live) == 0 {
+		var err error
+		if live, err = r.listLive(ctx, facts.Node.Name); err != nil {
+			return err
+		}
+	}
 	facts.Maintenances, facts.MaintenancesLive = live, true
 	return nil
+}
+
+// pageSize is how many NodeMaintenances are in memory at a time.
+const pageSize = 100
+
+// listLive returns the maintenances of a node that the API server has.
+func (r *Reconciler) listLive(ctx context.Context, node string) (live []*v1alpha1.NodeMaintenance, err error) {
+	err = paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, math.MaxInt, func(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.NodeMaintenanceList, error) {
+		list := &v1alpha1.NodeMaintenanceList{}
+		return list, executor.Call(ctx, executor.Timeout, func(ctx context.Context) error {
+			return r.Live.List(ctx, list, client.Limit(opts.Limit), client.Continue(opts.Continue))
+		})
+	}, func() { live = nil }, func(list *v1alpha1.NodeMaintenanceList) error {
+		for i := range list.Items {
+			if list.Items[i].Spec.NodeName == node {
+				live = append(live, list.Items[i].DeepCopy()) // not the whole page
+			}
+		}
+		return nil
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("failed to list the NodeMaintenances: %w", brief.CutError(err))
+	}
+	return live, nil
 }
 
 // act carries actions out, and puts off the next ones.

@@ -163,7 +163,7 @@ func (e *environment) restart() {
 		source = e.Source
 	}
 	e.Reconciler = &Reconciler{
-		Source: source, Shoot: e.shoot, Config: e.config, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
+		Source: source, Shoot: e.shoot, Config: e.config, Nodes: e.shoot, Live: e.shoot.WithWatch, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
 		ReadPods:     func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
 		Preservation: kept,
 		Evictions:    flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(time.Second, time.Minute),
@@ -580,7 +580,7 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.node(ctx)).To(Equal(node))
 
 		By("asking it again")
-		e.Live = e.shoot
+		e.Live = e.shoot.WithWatch
 		e.run(ctx)
 		Expect(e.node(ctx)).To(Equal(node))
 		Expect(e.phase(ctx)).To(Equal("Draining"))
@@ -590,6 +590,22 @@ var _ = Describe("Reconcile", func() {
 		e.run(ctx)
 		Expect(e.node(ctx)).To(Equal(node))
 		Expect(e.phase(ctx)).To(Equal("Draining"))
+
+		By("asking it which there are when the cache knows none")
+		e.shoot.behind = &v1alpha1.NodeMaintenanceList{}
+		e.Live = interceptor.NewClient(e.shoot.WithWatch, interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				return errors.New("no")
+			},
+		})
+		_, err = e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("failed to list the NodeMaintenances: no")))
+		Expect(e.node(ctx)).To(Equal(node))
+		e.Live = e.shoot.WithWatch
+		Expect(e.run(ctx)).NotTo(BeZero())
+		Expect(e.node(ctx)).To(Equal(node))
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		e.shoot.behind = behind
 
 		By("asking it when there is none any more, and none of this node has the name")
 		nm := e.get(ctx, "a")
