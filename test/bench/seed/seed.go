@@ -17,13 +17,6 @@ import (
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
-	"github.com/gardener/gardener/pkg/component"
-	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
-	"github.com/gardener/gardener/pkg/component/crddeployer"
-	"github.com/gardener/gardener/pkg/component/extensions/crds"
-	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
-	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
-	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +31,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/cluster"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/crds"
 )
 
 const (
@@ -113,7 +107,7 @@ func startSeed(ctx context.Context, dir string) (s *seed, err error) {
 		return nil, err
 	}
 	s.audit = &audit{path: server.AuditLog, user: serviceAccountUser}
-	if err := errors.Join(deployCRDs(ctx, s.client), s.createIdentity(ctx, config)); err != nil {
+	if err := errors.Join(crds.Deploy(ctx, s.client, ""), s.createIdentity(ctx, config)); err != nil {
 		return nil, err
 	}
 	running, cancelRunning := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,25 +129,6 @@ func (s *seed) stop(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, name)))
 	}
 	return errors.Join(errs...)
-}
-
-func deployCRDs(ctx context.Context, c client.Client) error {
-	for _, newCRDs := range []func() (component.DeployWaiter, error){
-		func() (component.DeployWaiter, error) { return crds.NewCRD(c, true, true) },
-		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
-		func() (component.DeployWaiter, error) { return machinecontrollermanager.NewCRD(c) },
-		func() (component.DeployWaiter, error) { return prometheusoperator.NewCRDs(c) },
-		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
-	} {
-		deployer, err := newCRDs()
-		if err != nil {
-			return err
-		}
-		if err := component.OpWait(deployer).Deploy(ctx); err != nil {
-			return fmt.Errorf("could not deploy the custom resource definitions: %w", err)
-		}
-	}
-	return nil
 }
 
 const serviceAccountUser = "system:serviceaccount:" + v1beta1constants.GardenNamespace + ":" + extensionName

@@ -22,15 +22,8 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
-	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/component/autoscaling/clusterautoscaler"
-	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
-	"github.com/gardener/gardener/pkg/component/crddeployer"
-	extensionscrds "github.com/gardener/gardener/pkg/component/extensions/crds"
-	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
-	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
-	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
 	"github.com/gardener/gardener/pkg/controller/tokenrequestor"
 	"github.com/gardener/gardener/pkg/resourcemanager/controller/managedresource"
 	resourcemanagerpredicate "github.com/gardener/gardener/pkg/resourcemanager/predicate"
@@ -57,6 +50,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/crds"
 )
 
 // Environment is a running seed.
@@ -126,19 +120,7 @@ func Start(ctx context.Context) *Environment {
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	Expect(err).NotTo(HaveOccurred())
 
-	for _, newCRDs := range []func() (component.DeployWaiter, error){
-		func() (component.DeployWaiter, error) { return extensionscrds.NewCRD(c, true, true) },
-		func() (component.DeployWaiter, error) { return machinecontrollermanager.NewCRD(c) },
-		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
-		func() (component.DeployWaiter, error) { return prometheusoperator.NewCRDs(c) },
-		func() (component.DeployWaiter, error) { return fluentoperator.NewCRDs(c) },
-		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
-	} {
-		crds, err := newCRDs()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(crds.Deploy(ctx)).To(Succeed())
-		Expect(crds.Wait(ctx)).To(Succeed())
-	}
+	Expect(crds.Deploy(ctx, c, "")).To(Succeed())
 	return &Environment{Config: config, Client: c, kubeconfig: kubeconfig}
 }
 

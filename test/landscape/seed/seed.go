@@ -44,6 +44,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/crds"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/node"
 )
 
@@ -80,7 +81,7 @@ func Start(ctx context.Context, o Options) (<-chan error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("could not make a client of the seed: %w", err)
 	}
-	if err := deployCRDs(ctx, c, o); err != nil {
+	if err := crds.Deploy(ctx, c, o.MachineCRDDir, o.CRDs...); err != nil {
 		return nil, err
 	}
 	if err := deployPrerequisites(ctx, c, o); err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/gardener/gardener/pkg/extensions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/crds"
 )
 
 // SwitchMCM does what gardenlet does when it starts in a version that brings another machine-controller-manager: it
@@ -25,11 +27,11 @@ func SwitchMCM(ctx context.Context, seedConfig *rest.Config, version, machineCRD
 	if err != nil {
 		return fmt.Errorf("could not make a client of the seed: %w", err)
 	}
-	crds, err := machineCRDs(c, machineCRDDir)
+	machines, err := crds.Machines(c, machineCRDDir)
 	if err != nil {
 		return err
 	}
-	if err := component.OpWait(crds).Deploy(ctx); err != nil {
+	if err := component.OpWait(machines).Deploy(ctx); err != nil {
 		return fmt.Errorf("could not replace the custom resource definitions: %w", err)
 	}
 	if err := writeMCMVersion(ctx, c, version); err != nil {

@@ -2,7 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package seed
+// Package crds installs the custom resource definitions that a seed has.
+package crds
 
 import (
 	"context"
@@ -17,6 +18,7 @@ import (
 	"github.com/gardener/gardener/pkg/component/extensions/crds"
 	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
 	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
 	"github.com/gardener/gardener/pkg/utils/flow"
 	kubernetesutils "github.com/gardener/gardener/pkg/utils/kubernetes"
@@ -24,19 +26,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// monitoringCRDs are the custom resource definitions of the Prometheus operator that are used here. All of them are
-// megabytes.
-var monitoringCRDs = sets.New("prometheusrules.monitoring.coreos.com", "servicemonitors.monitoring.coreos.com")
+// observability are the definitions of the Prometheus operator and of Fluent Operator that are used here. All of them are
+// megabytes, and cost an API server many seconds.
+var observability = sets.New(
+	"prometheusrules.monitoring.coreos.com", "servicemonitors.monitoring.coreos.com",
+	"clusterfilters.fluentbit.fluent.io", "clusterparsers.fluentbit.fluent.io",
+)
 
-// deployCRDs installs the custom resource definitions and waits until they are served.
-func deployCRDs(ctx context.Context, c client.Client, o Options) error {
+// Deploy installs the definitions and waits until they are served. Those of machine-controller-manager are in the directory;
+// without one, they are those that come with Gardener. The others are further manifests.
+func Deploy(ctx context.Context, c client.Client, machineDir string, others ...string) error {
 	var tasks []flow.TaskFn
 	for _, newDeployer := range []func() (component.DeployWaiter, error){
 		func() (component.DeployWaiter, error) { return crds.NewCRD(c, true, true) },
 		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
 		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
-		func() (component.DeployWaiter, error) { return machineCRDs(c, o.MachineCRDDir) },
-		func() (component.DeployWaiter, error) { return crddeployer.New(c, o.CRDs, false) },
+		func() (component.DeployWaiter, error) { return Machines(c, machineDir) },
+		func() (component.DeployWaiter, error) { return crddeployer.New(c, others, false) },
 	} {
 		tasks = append(tasks, func(ctx context.Context) error {
 			deployer, err := newDeployer()
@@ -46,22 +52,26 @@ func deployCRDs(ctx context.Context, c client.Client, o Options) error {
 			return component.OpWait(deployer).Deploy(ctx)
 		})
 	}
-	tasks = append(tasks, func(ctx context.Context) error { return deployMonitoringCRDs(ctx, c) })
+	tasks = append(tasks, func(ctx context.Context) error {
+		return deployObservability(ctx, only{Client: c, names: observability})
+	})
 	if err := flow.Parallel(tasks...)(ctx); err != nil {
 		return fmt.Errorf("could not deploy the custom resource definitions: %w", err)
 	}
 	return nil
 }
 
-func deployMonitoringCRDs(ctx context.Context, c client.Client) error {
-	deployer, err := prometheusoperator.NewCRDs(only{Client: c, names: monitoringCRDs})
-	if err != nil {
-		return err
+func deployObservability(ctx context.Context, c only) error {
+	for _, newDeployer := range []func(client.Client) (component.DeployWaiter, error){prometheusoperator.NewCRDs, fluentoperator.NewCRDs} {
+		deployer, err := newDeployer(c)
+		if err != nil {
+			return err
+		}
+		if err := deployer.Deploy(ctx); err != nil {
+			return err
+		}
 	}
-	if err := deployer.Deploy(ctx); err != nil {
-		return err
-	}
-	return kubernetesutils.WaitUntilCRDManifestsReady(ctx, c, sets.List(monitoringCRDs)...)
+	return kubernetesutils.WaitUntilCRDManifestsReady(ctx, c, sets.List(c.names)...)
 }
 
 // only is a client that creates objects with certain names only.
@@ -78,7 +88,8 @@ func (o only) Create(ctx context.Context, object client.Object, options ...clien
 	return o.Client.Create(ctx, object, options...)
 }
 
-func machineCRDs(c client.Client, dir string) (component.DeployWaiter, error) {
+// Machines returns what deploys the definitions of machine-controller-manager alone.
+func Machines(c client.Client, dir string) (component.DeployWaiter, error) {
 	if dir == "" {
 		return machinecontrollermanager.NewCRD(c)
 	}
