@@ -26,8 +26,9 @@ type podRules struct {
 
 // drained is a node that is to be emptied by us: that of a machine in Failed:Preserved, with the taint.
 type drained struct {
-	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
-	since, until time.Time
+	// began is when the taint was put on, since when the drain goes on without a break, and until when the last reason to empty the
+	// node went; zero if there are all.
+	began, since, until time.Time
 	// cycled says that a power cycle of its host was wanted at last.
 	cycled bool
 }
@@ -69,20 +70,21 @@ func (o *oracle) observeDrain(node string) {
 	}
 	switch {
 	case taint >= 0 && (d == nil || !d.until.IsZero()):
-		d = &drained{since: time.Now()}
+		d = &drained{began: time.Now()}
 		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && o.proof == "" { // else it may be of an earlier failure
-			d.since = added.Time
+			d.began = added.Time
 		}
+		d.since = d.began
 		o.pods.drains[node] = d
 	case taint < 0 && d != nil && d.until.IsZero():
 		d.until = time.Now()
 	case taint >= 0:
 		// Whoever was killed before the drain was shown begins anew with it.
 		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && added.After(d.since) && time.Since(added.Time) < soon {
-			d.since = added.Time
+			d.began, d.since = added.Time, added.Time
 		}
 		_, cycled := s.record.Claims[v1alpha1.CauseRemediation]
-		if cycled || d.cycled { // the pods stay while a power cycle is wanted, and the drain begins anew after it
+		if cycled || d.cycled { // the pods stay while a power cycle is wanted; a taint that could not be taken off stays that of before
 			d.since = time.Now()
 		}
 		d.cycled = cycled
@@ -115,8 +117,8 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 		o.blame("D5", "we have written %s: %s", change.name, describe(change))
 	case !d.until.IsZero() && time.Since(excuse) > soon:
 		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, rules.FailedPreserved, d.until.Format(time.TimeOnly))
-	case forced && time.Since(d.since) < drainTimeout-time.Second:
-		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.since.Format(time.TimeOnly))
+	case forced && time.Since(d.began) < drainTimeout-time.Second:
+		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.began.Format(time.TimeOnly))
 	case forced && len(pod.Spec.Volumes) > 0 && s != nil && s.node != nil && !isNodeReady(s.node) && time.Since(readyChanged(s.node)) > soon:
 		o.blame("D10", "%s has a volume and is deleted by force, and %s does not answer since %s", change.name, node, readyChanged(s.node).Format(time.TimeOnly))
 	}

@@ -65,6 +65,11 @@ func TestKnownWork(t *testing.T) {
 			{4*time.Hour + 7*time.Minute + 9*time.Second, Maintain{Machine: 1, For: 11 * time.Minute, Off: 20 * time.Minute, Again: 2 * time.Hour}},
 			{4*time.Hour + 9*time.Minute + 32*time.Second, FailWrite{machineControllerName, WriteFault{Skip: 4, Kill: true, Downtime: 11 * time.Minute}}},
 		}}, seen{"maintenance Pending > Scheduled": 2}},
+		"P7: a power cycle is wanted and withdrawn while the node of the machine cannot be reached": {History{Replicas: 1, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{15*time.Minute + 48*time.Second, Break{0, Dead}},
+			{30*time.Minute + 48*time.Second, ShootOutage{44 * time.Minute}},
+			{30*time.Minute + 54*time.Second, PowerCycle{Machine: 0, Withdraws: 30 * time.Second}},
+		}}, seen{"cycle  > Waiting": 1}},
 		"P6: an operator ends what a power cycle preserves": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Stubborn{0, 8 * time.Minute}},
