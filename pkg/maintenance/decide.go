@@ -447,8 +447,12 @@ func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
 	writes := nodeWrites(d.Node, spec, status)
-	// The node is read live. Maintenances from a cache that is behind must not take back from it what was done since (M3, D13, M16).
-	if !d.MaintenancesLive && slices.ContainsFunc(writes, func(w intent.Write) bool { return stageOf(w.After.(*corev1.Node)) < stageOf(d.Node) }) {
+	// The node is read live. Maintenances from a cache that is behind must neither take back from it what was done since, nor its cordon from
+	// the maintenance that has it (M3, D13, M16).
+	if !d.MaintenancesLive && slices.ContainsFunc(writes, func(w intent.Write) bool {
+		after := w.After.(*corev1.Node)
+		return stageOf(after) < stageOf(d.Node) || isRecorded(d.Node) && CordonedFor(after) != CordonedFor(d.Node)
+	}) {
 		d.ReadMaintenances = true
 		return true
 	}

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxListed is how many objects of a kind are listed, more than any shoot has: pages may be without an end.
-	maxListed = 200_000
+	// MaxListed is how many objects of a kind are listed, more than any shoot has: pages may be without an end.
+	MaxListed = 200_000
 	// listTime is for how long they are.
 	listTime = 5 * time.Minute
 )
@@ -51,7 +51,7 @@ func newInformer(byObject map[client.Object]cache.ByObject) func(toolscache.List
 				if err != nil {
 					return nil, err
 				}
-				return bounded(from, maxListed), nil
+				return bounded(from, MaxListed), nil
 			},
 		}}, example, resync, indexers)
 	}
@@ -89,7 +89,7 @@ func listPages(ctx context.Context, list func(context.Context, metav1.ListOption
 		last  runtime.Object
 		limit = int64(pageSize)
 	)
-	if err := paging.Each(ctx, opts, maxListed, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if err := paging.Each(ctx, opts, MaxListed, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		for {
 			opts.Limit = limit
 			page, err := list(ctx, opts)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -177,9 +176,11 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 	)
 	for range maxSteps {
 		now := r.Clock.Now()
-		m.observe(facts.Maintenances, now)
 		outcome = domain.Decide(*facts, now)
-		facts.EndingSince = outcome.EndingSince
+		if !outcome.ReadMaintenances { // else those that are there may be others
+			m.observe(facts.Maintenances, now)
+			facts.EndingSince = outcome.EndingSince
+		}
 
 		changed, err := r.write(ctx, facts, &outcome)
 		if outcome.PutBack {
@@ -269,7 +270,7 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 }
 
 // readLive reads the maintenances of a node from the API server. One that is gone is none any more, unless another one has its name. Where
-// none is left, the cache may not know the one that is under way: it came after the watch broke, and another controller began it.
+// none is under way, the cache may not know the one that is: it came after the watch broke, and another controller began it.
 func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
 	var live []*v1alpha1.NodeMaintenance
 	for _, cached := range facts.Maintenances {
@@ -282,7 +283,7 @@ func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
 			live = append(live, nm)
 		}
 	}
-	if len(live) == 0 {
+	if !slices.ContainsFunc(live, domain.InProgress) {
 		var err error
 		if live, err = r.listLive(ctx, facts.Node.Name); err != nil {
 			return err
@@ -292,12 +293,18 @@ func (r *Reconciler) readLive(ctx context.Context, facts *domain.Facts) error {
 	return nil
 }
 
-// pageSize is how many NodeMaintenances are in memory at a time.
-const pageSize = 100
+const (
+	// pageSize is how many NodeMaintenances are in memory at a time.
+	pageSize = 100
+	// listTime is how long it may take to list them.
+	listTime = 30 * time.Second
+)
 
 // listLive returns the maintenances of a node that the API server has.
 func (r *Reconciler) listLive(ctx context.Context, node string) (live []*v1alpha1.NodeMaintenance, err error) {
-	err = paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, math.MaxInt, func(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.NodeMaintenanceList, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	err = paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, shoot.MaxListed, func(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.NodeMaintenanceList, error) {
 		list := &v1alpha1.NodeMaintenanceList{}
 		return list, executor.Call(ctx, executor.Timeout, func(ctx context.Context) error {
 			return r.Live.List(ctx, list, client.Limit(opts.Limit), client.Continue(opts.Continue))

@@ -618,6 +618,50 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.get(ctx, "a").Status.Conditions).To(BeEmpty())
 	})
 
+	DescribeTable("M3, M16: should do nothing to a node that has a maintenance that the cache does not know", func(ctx SpecContext, known func(context.Context, *environment) []v1alpha1.NodeMaintenance) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		behind := known(ctx, e)
+		e.run(ctx)
+		node := e.node(ctx)
+
+		e.shoot.behind = &v1alpha1.NodeMaintenanceList{Items: behind}
+		e.run(ctx)
+		Expect(e.node(ctx)).To(Equal(node))
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+	},
+		Entry("and no other one", func(context.Context, *environment) []v1alpha1.NodeMaintenance { return nil }),
+		Entry("but one that waits", func(ctx context.Context, e *environment) []v1alpha1.NodeMaintenance {
+			Expect(e.shoot.Create(ctx, maintenance("b"))).To(Succeed())
+			return []v1alpha1.NodeMaintenance{*e.get(ctx, "b")}
+		}),
+		Entry("but one that had the node and is gone", func(ctx context.Context, e *environment) []v1alpha1.NodeMaintenance {
+			former := e.get(ctx, "a")
+			former.Name, former.UID = "b", "former"
+			return []v1alpha1.NodeMaintenance{*former}
+		}),
+	)
+
+	It("M7: should give a node back in time although the cache knows none of its maintenances", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.shoot.Create(ctx, maintenance("b"))).To(Succeed())
+		e.run(ctx)
+		Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
+
+		e.shoot.behind = &v1alpha1.NodeMaintenanceList{}
+		Expect(e.run(ctx)).To(Equal(5*time.Second), "the other one may be scheduled meanwhile")
+		e.clock.SetTime(Start.Add(5 * time.Second))
+		e.run(ctx)
+		Expect(e.get(ctx, "a")).To(BeNil())
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
+	})
+
 	It("M3: should refuse to write on what has changed since it was read", func(ctx SpecContext) {
 		e := newEnvironment(Node("n"), maintenance("a"))
 		e.run(ctx)
