@@ -42,8 +42,9 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-print-directory
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
-# go test that prints once more at the end what failed, which is lost among what the landscapes print.
-E2E := go tool -modfile=hack/tools/commands/go.mod gotestsum --format standard-verbose --
+# go test that prints once more at the end what failed, which is lost among what the landscapes print. The tests wait for their turn while
+# they run, so more of them would wait for ever than run in parallel.
+E2E := go tool -modfile=hack/tools/commands/go.mod gotestsum --format standard-verbose -- -count=1 -p 1 -parallel 16 -v
 
 ##@ See it run
 
@@ -66,7 +67,7 @@ landscape-down: ## Stop the landscape
 test: ## Run the unit tests, the simulation and the integration tests side by side, then the e2e tests
 	@$(LANDSCAPE) assets >/dev/null
 	@go build $$(go list -f '{{ if and .GoFiles (ne .Name "main") }}{{ .ImportPath }}{{ end }}' ./...) # not twice side by side; nobody needs the commands
-	@# Integration tests mostly wait. With the others being nice, they need not wait for those as well.
+	@# Integration tests mostly wait. The others are nice, so that those need not wait for them as well.
 	@nice $(MAKE) test-unit & unit=$$!; nice $(MAKE) test-simulation & simulation=$$!; failed=; \
 	$(MAKE) test-integration || failed=1; \
 	wait "$$unit" || failed=1; \
@@ -96,12 +97,12 @@ test-integration: ## Run the tests against a real kube-apiserver
 test-e2e: ## Run the scenarios on the local landscape, with both generations of machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
 	@for tool in helm gojq; do go tool -modfile=hack/tools/commands/go.mod -n "$$tool" >/dev/null; done # not beside the landscapes
-	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
+	@$(E2E) -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long
-test-long: ## Run the e2e tests that take too long for `test`: long outages, other versions, updates in place
+test-long: ## Run the e2e tests that take too long for `test`: the rest of MCM 0.61, switches, upgrades, long outages
 	@$(LANDSCAPE) assets >/dev/null
-	@$(E2E) -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
+	@$(E2E) -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
 
 .PHONY: fuzz
 fuzz: ## Run all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
@@ -26,9 +27,12 @@ type podRules struct {
 
 // drained is a node that is to be emptied by us: that of a machine in Failed:Preserved, with the taint.
 type drained struct {
-	// began is when the taint was put on, since when the drain goes on without a break, and until when the last reason to empty the
-	// node went; zero if there are all.
-	began, since, until time.Time
+	// began is when the taint was put on, or when that was seen in a pool that wants a proof.
+	began time.Time
+	// since is when the drain goes on without a break.
+	since time.Time
+	// until is when the last reason to empty the node went; zero if there are all.
+	until time.Time
 	// cycled says that a power cycle of its host was wanted at last.
 	cycled bool
 }
@@ -80,12 +84,15 @@ func (o *oracle) observeDrain(node string) {
 		d.until = time.Now()
 	case taint >= 0:
 		// Whoever was killed before the drain was shown begins anew with it.
-		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && added.After(d.since) && time.Since(added.Time) < soon {
+		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil && added.After(d.began) && time.Since(added.Time) < soon {
 			d.began, d.since = added.Time, added.Time
 		}
 		_, cycled := s.record.Claims[v1alpha1.CauseRemediation]
-		if cycled || d.cycled { // the pods stay while a power cycle is wanted; a taint that could not be taken off stays that of before
+		if cycled || d.cycled { // the pods stay while a power cycle is wanted
 			d.since = time.Now()
+			if drain.CourseOfPreserved(s.node) == drain.NoDrain { // else the node could not be reached, and its drain goes on afterwards
+				d.began = d.since
+			}
 		}
 		d.cycled = cycled
 	}

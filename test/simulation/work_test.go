@@ -69,7 +69,7 @@ func TestKnownWork(t *testing.T) {
 			{15*time.Minute + 48*time.Second, Break{0, Dead}},
 			{30*time.Minute + 48*time.Second, ShootOutage{44 * time.Minute}},
 			{30*time.Minute + 54*time.Second, PowerCycle{Machine: 0, Withdraws: 30 * time.Second}},
-		}}, seen{"cycle  > Waiting": 1}},
+		}}, seen{"cycle  > Waiting": 1, "pod ended by sidecar": some}},
 		"P6: an operator ends what a power cycle preserves": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Stubborn{0, 8 * time.Minute}},

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crds installs the custom resource definitions that a seed has.
+// Package crds installs the custom resource definitions that tests use of a seed.
 package crds
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
 	"github.com/gardener/gardener/pkg/component/crddeployer"
-	"github.com/gardener/gardener/pkg/component/extensions/crds"
+	extensionscrds "github.com/gardener/gardener/pkg/component/extensions/crds"
 	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// observability are the definitions of the Prometheus operator and of Fluent Operator that are used here. All of them are
+// observability are the definitions of the Prometheus operator and of Fluent Operator that are used here. All definitions of both are
 // megabytes, and cost an API server many seconds.
 var observability = sets.New(
 	"prometheusrules.monitoring.coreos.com", "servicemonitors.monitoring.coreos.com",
@@ -38,7 +38,7 @@ var observability = sets.New(
 func Deploy(ctx context.Context, c client.Client, machineDir string, others ...string) error {
 	var tasks []flow.TaskFn
 	for _, newDeployer := range []func() (component.DeployWaiter, error){
-		func() (component.DeployWaiter, error) { return crds.NewCRD(c, true, true) },
+		func() (component.DeployWaiter, error) { return extensionscrds.NewCRD(c, true, true) },
 		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
 		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
 		func() (component.DeployWaiter, error) { return Machines(c, machineDir) },
