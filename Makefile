@@ -42,8 +42,8 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-print-directory
 
 LANDSCAPE := go run ./test/landscape/cmd/landscape
-# go test that prints once more at the end what failed, which is lost among what the landscapes print. The tests wait for their turn while
-# they run, so more of them would wait for ever than run in parallel.
+# go test that prints once more at the end what failed, which is lost among what the landscapes print. A test that waits for its turn counts
+# as running: if there are more tests than -parallel allows, they may wait for each other for ever.
 E2E := go tool -modfile=hack/tools/commands/go.mod gotestsum --format standard-verbose -- -count=1 -p 1 -parallel 16 -v
 
 ##@ See it run
