@@ -26,6 +26,9 @@ const (
 	// HolderHealthTimer holds machines where it does not.
 	HolderHealthTimer = "health-timer"
 
+	// FlagHolder is the flag that says which of the two holds machines.
+	FlagHolder = "--holder"
+
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
 	// FlagMaxMachineHours is the flag that comes from there as well.
@@ -114,7 +117,7 @@ func Container(values ContainerValues) corev1.Container {
 		"--namespace=" + values.Namespace,
 		"--control-kubeconfig=inClusterConfig",
 		"--target-kubeconfig=" + gardenerutils.PathGenericKubeconfig,
-		"--holder=" + values.Holder,
+		FlagHolder + "=" + values.Holder,
 		FlagMaxMachinePreserveTimeout + "=" + values.MaxMachinePreserveTimeout.String(),
 	}
 	args = append(args, stormFlags(values.Storm)...)

@@ -101,7 +101,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		return nil
 	}
 
-	holder, err := e.holder(ctx, pod.Containers)
+	holder, err := e.holder(ctx, pod.Containers, old)
 	if err != nil {
 		return err
 	}
@@ -231,28 +231,40 @@ func (e *ensurer) EnsureClusterAutoscalerDeployment(ctx context.Context, _ exten
 // holder returns how machines are held. The definition of Machines is replaced for a whole seed at once, and machine-
 // controller-manager follows shoot by shoot, maybe a day later. Until then it would not see that a machine is held by its
 // expiry.
-func (e *ensurer) holder(ctx context.Context, containers []corev1.Container) (string, error) {
+func (e *ensurer) holder(ctx context.Context, containers []corev1.Container, old *appsv1.Deployment) (string, error) {
 	canExpire, err := e.schemas.MachinesCanExpire(ctx)
 	if err != nil {
 		return "", err
 	}
-	if canExpire && !knownToBeOlder(containers) {
+	if canExpire && !isOlder(containers, old) {
 		return preservationcontroller.HolderPreserveExpiry, nil
 	}
 	return preservationcontroller.HolderHealthTimer, nil
 }
 
-// knownToBeOlder returns whether the tag of machine-controller-manager's image is that of a version without preservation
-// of its own. A tag that is no version says nothing.
-func knownToBeOlder(containers []corev1.Container) bool {
-	container := extensionswebhook.ContainerWithName(containers, v1beta1constants.DeploymentNameMachineControllerManager)
-	if container == nil {
+// isOlder returns whether machine-controller-manager is of a version without preservation of its own, by the tag of its image. A tag that
+// is no version, or a digest alone, says nothing: then it is as long as the image stays the one beside which machines could not expire.
+func isOlder(containers []corev1.Container, old *appsv1.Deployment) bool {
+	reference := imageOf(containers)
+	image, _, _ := strings.Cut(reference, "@")
+	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	if older, err := versionutils.CompareVersions(tag, "<", firstWithPreservation); err == nil {
+		return older
+	}
+	if old == nil || imageOf(old.Spec.Template.Spec.Containers) != reference {
 		return false
 	}
-	image, _, _ := strings.Cut(container.Image, "@")
-	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
-	older, err := versionutils.CompareVersions(tag, "<", firstWithPreservation)
-	return err == nil && older
+	container := machinecontrollermanager.Container(old)
+	return container != nil && slices.Contains(container.Args, preservationcontroller.FlagHolder+"="+preservationcontroller.HolderHealthTimer)
+}
+
+// imageOf returns the image of machine-controller-manager, empty if it has no container.
+func imageOf(containers []corev1.Container) string {
+	container := extensionswebhook.ContainerWithName(containers, v1beta1constants.DeploymentNameMachineControllerManager)
+	if container == nil {
+		return ""
+	}
+	return container.Image
 }
 
 // genericKubeconfigSecretName returns the name of the Secret with the kubeconfig that machine-controller-manager itself

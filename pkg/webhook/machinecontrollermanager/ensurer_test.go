@@ -291,6 +291,36 @@ var _ = Describe("Ensurer", func() {
 			Entry("no tag", "registry:5000/mcm@sha256:0123", "preserve-expiry"),
 		)
 
+		DescribeTable("should hold machines as before when only their definition changes, where the image does not say its version",
+			func(before, after, holder string) {
+				image := func(image string) { deployment.Spec.Template.Spec.Containers[0].Image = image }
+				image(before)
+				ensure()
+				old := deployment.DeepCopy()
+				crds, err := mcmcomponent.NewCRD(c)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(crds.Deploy(ctx)).To(Succeed())
+				image(after)
+				Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, old)).To(Succeed())
+				Expect(container().Args).To(ContainElement("--holder=" + holder))
+			},
+			Entry("a digest", "registry/mcm@sha256:0123", "registry/mcm@sha256:0123", "health-timer"),
+			Entry("another digest", "registry/mcm@sha256:0123", "registry/mcm@sha256:4567", "preserve-expiry"),
+			Entry("a tag that is no version", "registry/mcm:latest", "registry/mcm:latest", "health-timer"),
+			Entry("a version that knows", "registry/mcm:v0.62.0", "registry/mcm:v0.62.0", "preserve-expiry"),
+			Entry("a version that does not, and a digest then", "registry/mcm:v0.61.3", "registry/mcm@sha256:4567", "preserve-expiry"),
+		)
+
+		It("should hold machines by their expiry from the first injection on, where the image does not say its version", func() {
+			deployment.Spec.Template.Spec.Containers[0].Image = "registry/mcm@sha256:0123"
+			old := deployment.DeepCopy()
+			crds, err := mcmcomponent.NewCRD(c)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(crds.Deploy(ctx)).To(Succeed())
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, old)).To(Succeed())
+			Expect(container().Args).To(ContainElement("--holder=preserve-expiry"))
+		})
+
 		It("should add the container without the provider's flags, and the flags when the provider's container is there", func() {
 			complete := deployment.DeepCopy()
 			deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
