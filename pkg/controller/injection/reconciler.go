@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -235,11 +234,11 @@ func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, needsLease b
 
 // replace has the API server call the webhook, and returns an error if the Deployment is not as it should be then.
 func (r *Reconciler) replace(ctx context.Context, deployment *appsv1.Deployment) error {
-	if err := r.touch(ctx, deployment); err != nil {
+	if err := machinecontrollermanager.Touch(ctx, r.Client, deployment); err != nil {
 		return err
 	}
 	// What was written while the webhook was away lacks the container's policy, too.
-	if err := r.touch(ctx, &vpaautoscalingv1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: vpaName, Namespace: deployment.Namespace}}); err != nil {
+	if err := machinecontrollermanager.Touch(ctx, r.Client, &vpaautoscalingv1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: vpaName, Namespace: deployment.Namespace}}); err != nil {
 		return err
 	}
 
@@ -248,12 +247,4 @@ func (r *Reconciler) replace(ctx context.Context, deployment *appsv1.Deployment)
 		err = fmt.Errorf("the webhook has not injected the preservation controller: %s", difference.Reason)
 	}
 	return err
-}
-
-// touch has the API server call the webhook, without a change of our own that could conflict with anybody's.
-func (r *Reconciler) touch(ctx context.Context, object client.Object) error {
-	if err := r.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte("{}"))); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to patch %T %q: %w", object, object.GetName(), err)
-	}
-	return nil
 }

@@ -137,8 +137,9 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 	return nodemaintenance.Deploy(ctx, a.Client, namespace, settings)
 }
 
-// waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The
-// webhook takes the flag away as soon as the access secret says so.
+// waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The webhook
+// takes the flag away when it is called. It is called from here, because gardenlet writes the Deployment only when the Extension is ready,
+// and the injection controller may be off, wait for its next wave, or be halted by other shoots.
 func (a *Actuator) waitForContainer(ctx context.Context, namespace, flag, of string) error {
 	wait := lookAgain("waiting for the preservation controller to release %s", of)
 	deployment, err := a.machineControllerManager(ctx, namespace)
@@ -146,6 +147,9 @@ func (a *Actuator) waitForContainer(ctx context.Context, namespace, flag, of str
 		return err
 	}
 	if deployment != nil && hasFlag(machinecontrollermanager.Container(deployment), flag) {
+		if err := machinecontrollermanager.Touch(ctx, a.Client, deployment); err != nil {
+			return err
+		}
 		return wait
 	}
 

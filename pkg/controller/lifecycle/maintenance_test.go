@@ -283,6 +283,7 @@ var _ = Describe("Node maintenance", func() {
 
 		flags := func(args ...string) {
 			GinkgoHelper()
+			Expect(get(deployment, deployment.Name)).To(Succeed())
 			deployment.Spec.Template.Spec.Containers[1].Args = args
 			Expect(c.Update(ctx, deployment)).To(Succeed())
 		}
@@ -328,6 +329,29 @@ var _ = Describe("Node maintenance", func() {
 			lead("mcm-2", "--holder=a")
 			Expect(reconcile()).To(Succeed())
 			Expect(ended).To(HaveLen(1))
+			expectOff()
+		})
+
+		It("P12: should call the webhook for the container itself, because gardenlet waits for the Extension, and others may not call it", func() {
+			flags("--node-maintenance", "--holder=a")
+			patched := 0
+			actuator.Client = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					mcm, isDeployment := object.(*appsv1.Deployment)
+					if !isDeployment {
+						return c.Patch(ctx, object, patch, opts...)
+					}
+					Expect(patch.Data(object)).To(MatchJSON("{}"), "what others write is not touched")
+					Expect(flagged()).To(BeFalse(), "the webhook takes the flag away because of that")
+					patched++
+					mcm.Spec.Template.Spec.Containers[1].Args = []string{"--holder=a"}
+					return c.Update(ctx, mcm)
+				},
+			})
+			expectWaiting(reconcile(), "to release node maintenance")
+			Expect(patched).To(Equal(1))
+			Expect(reconcile()).To(Succeed())
+			Expect(patched).To(Equal(1), "it is called no more")
 			expectOff()
 		})
 
