@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -44,7 +45,7 @@ import (
 const (
 	// removalInterval is how long Delete waits before it looks again for the container.
 	removalInterval = 5 * time.Second
-	// removalTimeout is how long Delete waits for the container to disappear, counted from the deletion of the Extension.
+	// removalTimeout is how long Delete waits for the container to disappear, counted from when this process began to delete the Extension.
 	removalTimeout = 5 * time.Minute
 	// endTimeout is how long it waits of that for the container to end power cycles: a container that is still there when all else ends
 	// would go on with it.
@@ -69,6 +70,10 @@ type Actuator struct {
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
 	Recorder events.EventRecorder
+
+	// begun is when this process began to delete an Extension, by its UID. The time before does not count: what was not there cannot have
+	// waited for anything.
+	begun sync.Map
 }
 
 var _ extension.Actuator = &Actuator{}
@@ -106,11 +111,21 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 // preservations end, hosts that are left are released, and what the container needed is deleted. Hosts are tried to be released
 // without end, because they would be off for good otherwise (X2).
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	begun, _ := a.begun.LoadOrStore(ex.UID, a.Clock.Now())
+	err := a.leave(ctx, log, ex, a.Clock.Since(begun.(time.Time)))
+	if err == nil {
+		a.begun.Delete(ex.UID)
+	}
+	return err
+}
+
+// leave does what Delete does, after it has been tried for some time.
+func (a *Actuator) leave(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension, tried time.Duration) error {
 	seed, err := a.switchedOn(ctx, ex.Namespace)
 	if err != nil {
 		return err
 	}
-	if seed != "" && a.Clock.Since(ex.DeletionTimestamp.Time) < endTimeout {
+	if seed != "" && tried < endTimeout {
 		if err := a.waitForReleases(ctx, ex.Namespace, seed); err != nil {
 			return err
 		}
@@ -130,7 +145,7 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		// Gardener takes the namespace out of the webhook's selector first, but a replica with an old cache may still have
 		// added the container back, or gardenlet may be about to write. It is not waited for without end: that would keep
 		// the Shoot from being deleted.
-		if a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
+		if tried < removalTimeout {
 			return lookAgain("the preservation controller is being removed from machine-controller-manager")
 		}
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
@@ -139,7 +154,7 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
 	}
-	waitForNodes := a.Clock.Since(ex.DeletionTimestamp.Time) < nodesTimeout
+	waitForNodes := tried < nodesTimeout
 	if err := a.leavePowerCycles(ctx, ex.Namespace, waitForNodes && hasServer(shoot)); err != nil {
 		return err
 	}
@@ -163,6 +178,7 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 // for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot. Hosts that cannot be released
 // within some time are left off.
 func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	defer a.begun.Delete(ex.UID)
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}

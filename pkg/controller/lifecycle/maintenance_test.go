@@ -441,6 +441,17 @@ var _ = Describe("Node maintenance", func() {
 			Expect(brought()).To(BeFalse())
 		})
 
+		It("P12: should wait as long when nobody was there to delete the Extension at first", func() {
+			endError = errors.New("fake")
+			clock.Step(time.Hour)
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")), "what is on nodes must not stay there for that")
+			clock.Step(10*time.Minute - time.Second)
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")))
+			clock.Step(time.Second)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(brought()).To(BeFalse())
+		})
+
 		It("should wait for nothing when the shoot is deleted", func() {
 			setShoot(`"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{` + pools + `}`)
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())

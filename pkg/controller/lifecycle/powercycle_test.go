@@ -497,6 +497,7 @@ var _ = Describe("Power cycles", func() {
 
 		It("should release hosts that the container does not, also of a shoot that is deleted", func() {
 			setShoot(`"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{` + pools + `}`)
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to release 1 host")))
 			clock.Step(time.Hour)
 			hosts.patchErr = errors.New("fake")
 			Expect(actuator.Delete(ctx, log, ex)).To(MatchError("failed to release host shoot--foo--bar/a: fake"))
@@ -537,8 +538,9 @@ var _ = Describe("Power cycles", func() {
 			inject()
 			Expect(reconcile()).To(Succeed())
 			ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
-			clock.Step(time.Hour)
 			hostError = errors.New("nobody asks")
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
+			clock.Step(time.Hour)
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 			gone()
 		})
