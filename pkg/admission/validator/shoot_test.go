@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // option changes one thing of a Shoot.
@@ -332,11 +334,34 @@ var _ = Describe("Shoot", func() {
 			Expect(sent(nil, newShoot(disabled))).To(BeFalse())
 		})
 
+		It("should send a change of each field that is looked at of a worker pool", func() {
+			changes := map[string]option{
+				"Name":                   pool(1, func(w *gardencorev1beta1.Worker) { w.Name = "c" }),
+				"Maximum":                pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum++ }),
+				"SystemComponents":       pool(1, func(w *gardencorev1beta1.Worker) { w.SystemComponents = nil }),
+				"Zones":                  pool(1, func(w *gardencorev1beta1.Worker) { w.Zones = []string{"1"} }),
+				"AutoPreserveFailedMax":  own(1, new(int32(1)), 0),
+				"MachinePreserveTimeout": own(1, nil, time.Hour),
+				"MachineDrainTimeout":    drainTimeout(1, time.Hour),
+				"NodeConditions":         nodeConditions(1, "DiskPressure"),
+			}
+			for _, field := range reflect.VisibleFields(reflect.TypeFor[share.Pool]()) {
+				Expect(changes).To(HaveKey(field.Name))
+				before, after := newShoot(), newShoot(changes[field.Name])
+				Expect(sent(before, after)).To(BeTrue(), field.Name)
+
+				expected, changed := share.PoolsOfShoot(before.Spec.Provider.Workers), share.PoolsOfShoot(after.Spec.Provider.Workers)
+				reflect.ValueOf(&expected[1]).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(changed[1]).FieldByIndex(field.Index))
+				Expect(changed).To(Equal(expected), "no other field is changed")
+			}
+		})
+
 		// gardener-apiserver refuses a Shoot if the evaluation costs more than it allows.
 		It("should be affordable for more worker pools than fit into a Shoot", func() {
 			many := func(shoot *gardencorev1beta1.Shoot) {
 				worker := gardencorev1beta1.Worker{Maximum: 3, Zones: []string{"1", "2", "3"}, MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{
 					AutoPreserveFailedMachineMax: new(int32(1)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+					NodeConditions: []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
 				}}
 				for i := range 10000 {
 					worker.Name = fmt.Sprintf("worker-%d", i)
@@ -504,6 +529,7 @@ var _ = Describe("Shoot", func() {
 			Entry("the number in the Shoot", newShoot(own(0, new(int32(1)), 0)), newShoot(own(0, new(int32(2)), 0))),
 			Entry("the timeout in the Shoot", newShoot(timeout, own(0, nil, time.Minute)), newShoot(timeout, own(0, nil, time.Hour))),
 			Entry("the drain timeout in the Shoot", newShoot(config("drainStrategies: {}"), drainTimeout(0, 2*time.Hour)), newShoot(config("drainStrategies: {}"), drainTimeout(0, time.Hour))),
+			Entry("D13: the node conditions in the Shoot", newShoot(config("drainConditions: true")), newShoot(config("drainConditions: true"), nodeConditions(0, "DrainInProgress"))),
 		)
 	})
 })

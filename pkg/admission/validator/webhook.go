@@ -48,7 +48,7 @@ const (
 	ofExtension = `.?spec.?extensions.orValue([]).filter(e, e.type == "` + v1alpha1.ExtensionType + `")`
 	ofPools     = `.?spec.?provider.?workers.orValue([]).map(w, [w.?name, w.?maximum, w.?systemComponents.?allow, w.?zones, ` +
 		`w.?machineControllerManager.?autoPreserveFailedMachineMax, w.?machineControllerManager.?machinePreserveTimeout, ` +
-		`w.?machineControllerManager.?machineDrainTimeout])`
+		`w.?machineControllerManager.?machineDrainTimeout, w.?machineControllerManager.?nodeConditions])`
 )
 
 // MatchConditions say which requests are sent to the webhook: those that Shoot looks at. Everybody else does not wait for it,
