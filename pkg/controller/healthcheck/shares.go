@@ -32,7 +32,7 @@ type Shares struct {
 	Schemas *machinecrd.Schemas
 }
 
-// Check returns which MachineDeployments have not their share, and why.
+// Check returns which MachineDeployments have not their share, and why. Those of a pool that was removed need none.
 func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	extension, err := controlplane.FindExtension(ctx, s.Reader, namespace)
 	if err != nil {
@@ -57,9 +57,14 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 	var (
 		problems []string
 		known    = sets.New[string]()
+		pools    = sets.New[string]()
 	)
 	for i := range workers.Items {
-		config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
+		poolsOfWorker := share.PoolsOfWorker(&workers.Items[i])
+		for _, pool := range poolsOfWorker {
+			pools.Insert(pool.Name)
+		}
+		config, err := providerconfig.ReadExtension(extension, poolsOfWorker)
 		if err != nil {
 			awaits, awaitsErr := controlplane.AwaitsWorker(ctx, s.Reader, extension)
 			if awaitsErr != nil {
@@ -92,9 +97,12 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 	}
 	for i := range deployments.Items {
 		deployment := &deployments.Items[i]
-		if deployment.DeletionTimestamp == nil && !known.Has(deployment.Name) {
+		pool := share.PoolOf(deployment)
+		// Gardener deletes it only when all others are available, however long that takes.
+		isRemoved := pool != "" && !pools.Has(pool)
+		if deployment.DeletionTimestamp == nil && !isRemoved && !known.Has(deployment.Name) {
 			problems = append(problems, fmt.Sprintf("MachineDeployment %q gets no share: there is no worker pool %q or no MachineClass %q",
-				deployment.Name, share.PoolOf(deployment), deployment.Spec.Template.Spec.Class.Name))
+				deployment.Name, pool, deployment.Spec.Template.Spec.Class.Name))
 		}
 	}
 	if len(problems) > 0 {

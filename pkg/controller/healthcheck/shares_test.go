@@ -115,7 +115,7 @@ var _ = Describe("Shares", func() {
 		},
 		Entry("no zone of the pool", "pool", "class-x", share,
 			`MachineDeployment "md" gets no share: nodeTemplate.zone "x" of its MachineClass "class-x" is none of the zones ["a" "b"] of worker pool "pool"`),
-		Entry("no such pool", "other", "class-a", nil, `MachineDeployment "md" gets no share: there is no worker pool "other" or no MachineClass "class-a"`),
+		Entry("no pool", "", "class-a", nil, `MachineDeployment "md" gets no share: there is no worker pool "" or no MachineClass "class-a"`),
 		Entry("no such class", "pool", "class-b", nil, `MachineDeployment "md" gets no share: there is no worker pool "pool" or no MachineClass "class-b"`),
 		Entry("not written", "pool", "class-a", nil, `MachineDeployment "md" does not have its share yet`),
 		Entry("another share", "pool", "class-a", map[string]string{"machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max": "7"},
@@ -128,8 +128,15 @@ var _ = Describe("Shares", func() {
 		expect(beProgressing(And(HavePrefix(`MachineDeployment "one" gets no share: `), HaveSuffix(`; MachineDeployment "two" does not have its share yet`))))
 	})
 
+	It("should leave out those of a pool that was removed, because Gardener deletes them when all others are available", func() {
+		create("a", "pool", "class-a", share)
+		create("md", "removed", "class-a", share)
+		create("gone", "removed", "class-b", share)
+		expect(beHealthy())
+	})
+
 	It("should leave out those that are being deleted", func() {
-		deployment := create("md", "other", "class-a", nil)
+		deployment := create("md", "pool", "class-b", nil)
 		deployment.Finalizers = []string{"foo"}
 		Expect(c.Update(ctx, deployment)).To(Succeed())
 		Expect(c.Delete(ctx, deployment)).To(Succeed())
