@@ -6,7 +6,6 @@ package healthcheck
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 type Hosts struct{ *hosts.Finder }
 
 // Check returns which hosts are off for too long. Those of a control plane without a machine that may have one off are not asked for.
+// Why they cannot be reached is in the log of the controller of the hosts, because the owner of the shoot reads the conditions.
 func (h *Hosts) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	if isAny, err := h.HasMachines(ctx, namespace); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (h *Hosts) Check(ctx context.Context, namespace string) (*extensionshealthc
 	slices.Sort(names)
 	list := strings.Join(brief.First(names, maxNamed), ", ")
 	if found.Unreachable != nil {
-		return progressing(fmt.Sprintf("hosts may be off for longer than their power cycle allows, and cannot be reached: %s: %s", list, brief.Cut(found.Unreachable.Error()))), nil
+		return progressing("hosts may be off for longer than their power cycle allows, and cannot be reached: " + list), nil
 	}
 	return progressing("hosts are off for longer than their power cycle allows: " + list), nil
 }

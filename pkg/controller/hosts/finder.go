@@ -6,7 +6,6 @@ package hosts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -47,7 +46,8 @@ type Found struct {
 	Driver Driver
 	// Off are the hosts that are off.
 	Off []Off
-	// Unreachable is why the hosts could not be read. Off are those then that may be off, without a name.
+	// Unreachable is why the hosts could not be read, also beside another error. Off are those then that may be off, without a name.
+	// It can have the address of their cluster, so it is for operators only.
 	Unreachable error
 }
 
@@ -102,11 +102,11 @@ func (f *Finder) Find(ctx context.Context, namespace string) (Found, error) {
 	}
 	machines := newMachineList()
 	if err := f.APIReader.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-		return Found{}, errors.Join(found.Unreachable, fmt.Errorf("failed to list Machines: %w", err))
+		return found, fmt.Errorf("failed to list Machines: %w", err)
 	}
 	settings, err := f.settings(ctx, namespace)
 	if err != nil {
-		return Found{}, errors.Join(found.Unreachable, err)
+		return found, err
 	}
 	if found.Unreachable != nil {
 		found.Off = mayBeOff(machines.Items, settings)

@@ -46,7 +46,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	namespace := req.Name
 	found, err := r.Find(ctx, namespace)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.Join(found.Unreachable, err)
 	}
 	var (
 		now  = r.Clock.Now()

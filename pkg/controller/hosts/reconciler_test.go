@@ -454,6 +454,16 @@ var _ = Describe("Reconciler", func() {
 		Expect(overdue()).To(BeZero())
 	})
 
+	It("tells why the hosts cannot be reached also when it knows no machines", func() {
+		create(cycled("m", "PoweringOff"))
+		driver.listErr = errors.New("no route")
+		reconciler.APIReader = interceptor.NewClient(c, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("fake")
+		}})
+		_, err := reconciler.Reconcile(ctx, request)
+		Expect(err).To(MatchError(And(ContainSubstring("failed to list hosts: no route"), ContainSubstring("failed to list Machines: fake"))))
+	})
+
 	DescribeTable("X19: releases nothing when it does not know",
 		func(list, get string) {
 			off("h", ownerOf("m"))
