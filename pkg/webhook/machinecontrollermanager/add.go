@@ -4,7 +4,7 @@
 
 // Package machinecontrollermanager is the webhook that injects the preservation controller into the Deployment of
 // machine-controller-manager and into its VerticalPodAutoscaler. The API server also sends it the Deployment of the
-// cluster-autoscaler, which belongs to the same control plane.
+// cluster-autoscaler, which belongs to the same control plane: there it puts the flag back that keeps it scaling.
 package machinecontrollermanager
 
 import (
