@@ -26,23 +26,25 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
-// Kind is what it means that a container is not what the ensurer would make it.
+// Kind says in what way the container is not what the ensurer would make it.
 type Kind string
 
 const (
-	// None is that it is, or that there is to be none.
+	// None means that the ensurer would change nothing: the container is as it should be, or the ensurer would not inject one.
 	None Kind = ""
-	// Missing is that there is none.
+	// Missing means that there is no container, although there should be one.
 	Missing Kind = "Missing"
-	// Outdated is that it is of another version of the extension, or of another configuration of its operators. It works.
+	// Outdated means that the container is of another version of the extension, or of another configuration of its operators. It
+	// works.
 	Outdated Kind = "Outdated"
-	// Broken is that it does not fit its shoot.
+	// Broken means that the container does not fit its shoot: its flags or its kubeconfig are not those that the shoot needs now. It is
+	// so, too, after a change of the configuration in the Shoot, for example when node maintenance was disabled and its flag is to go.
 	Broken Kind = "Broken"
 )
 
 // Difference is what the ensurer would change.
 type Difference struct {
-	// Kind is what it means.
+	// Kind says in what way.
 	Kind Kind
 	// Reason says what is different, in words.
 	Reason string
