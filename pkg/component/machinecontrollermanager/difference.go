@@ -87,6 +87,8 @@ var ownFlags = []string{
 	preservationcontroller.FlagStormSettlingTime,
 	preservationcontroller.FlagMaxMachineHours,
 	preservationcontroller.FlagNodeMaintenanceMaxOvertime,
+	preservationcontroller.FlagEvidenceRetention,
+	preservationcontroller.FlagEvidenceBudget,
 	preservationcontroller.FlagPowerCycleShootRequests,
 	preservationcontroller.FlagPowerCycleMaxPerShoot,
 	preservationcontroller.FlagPowerCycleGrants,

@@ -48,6 +48,11 @@ const (
 	// configuration.
 	FlagNodeMaintenanceMaxOvertime = FlagNodeMaintenance + "-max-overtime"
 
+	// FlagEvidenceRetention is the flag with the time for which evidence is kept, which operators limit.
+	FlagEvidenceRetention = "--evidence-retention"
+	// FlagEvidenceBudget is the flag with the number of bytes of evidence that are stored. It comes from the extension's own configuration.
+	FlagEvidenceBudget = "--evidence-budget"
+
 	// FlagPowerCycle is the flag with which the container power-cycles hosts.
 	FlagPowerCycle = "--power-cycle"
 	// FlagPowerCycleShootRequests is the flag with which those in the shoot may ask for it. It comes from the extension's own
@@ -225,7 +230,7 @@ func evidenceFlags(evidence *preservation.Evidence, budget int64) []string {
 	if evidence == nil {
 		return nil
 	}
-	flags := []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String(), fmt.Sprintf("--evidence-budget=%d", budget)}
+	flags := []string{"--evidence", FlagEvidenceRetention + "=" + evidence.Retention.Duration.String(), fmt.Sprintf("%s=%d", FlagEvidenceBudget, budget)}
 	if *evidence.NodeLogs {
 		flags = append(flags, "--evidence-node-logs")
 	}
