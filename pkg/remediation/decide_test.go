@@ -1325,6 +1325,19 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("Starting"))
 		})
+		It("P14, X15: knows whose taint it is while the shoot denies that it is removed, and no longer", func() {
+			w.cycle(m)
+			w.boot(m)
+			m.denied = true
+			w.run()
+			w.after(10 * time.Minute)
+			Expect(tainted(m.node)).To(BeTrue())
+			Expect(m.record()).To(HaveKeyWithValue("tainted", true))
+			m.denied = false
+			w.run()
+			Expect(tainted(m.node)).To(BeFalse())
+			Expect(m.record()).NotTo(HaveKey("tainted"), "a taint that comes later would be somebody else's")
+		})
 		It("P14, X4: answers a request while the shoot denies that what the last cycle has left is removed", func() {
 			w.cycle(m)
 			w.boot(m)
