@@ -395,7 +395,8 @@ type Answer struct {
 }
 
 // IfAsked says what becomes of the machine of a node if somebody requests its preservation, with each ask after the one before is
-// carried out. It needs what Explain needs. It returns an error if there is no such node, or if the request would be ignored.
+// carried out. It needs what Explain needs. It returns an error if there is no such node, if the seed is there and does not know its
+// machine, or if the request would be ignored.
 func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: known.Time}}
 	if e.node == nil {
@@ -406,9 +407,12 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 		return nil, err
 	}
 	a := &Answer{}
-	if !found {
+	switch {
+	case !found && known.Seed != nil: // who names a seed does not want a guess
+		return nil, fmt.Errorf("the seed does not say what becomes of its machine. %s Check --seed-namespace", e.sentences[len(e.sentences)-1].Text)
+	case !found:
 		e.guess()
-	} else {
+	default:
 		a.Machine = e.world.member().Machine
 		if !e.controlled() {
 			return nil, fmt.Errorf("the request would have no effect, because no preservation controller runs beside machine-controller-manager in namespace %s", a.Machine.Namespace)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,9 +62,9 @@ var _ = Describe("Requests", func() {
 	DescribeTable("should be written and explained", func(file, args, preserved, timed string, seed bool) {
 		var objects []client.Object
 		if seed {
-			objects = seedObjects()
+			objects = append(seedObjects(), Machine("letgo", of("a-z1"), Preserved("Failed:Preserved", "auto", until)))
 		}
-		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("auto", "Preserved", ""))), objects)
+		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("auto", "Preserved", "")), Node("letgo", in("a", "z1"), failedNode("auto"), NodeAnnotation(preserve, "false"))), objects)
 		Expect(p.runs(args)).To(Succeed())
 		golden.Expect(file, p.out.String())
 		var name string
@@ -83,11 +84,29 @@ var _ = Describe("Requests", func() {
 		Entry("release of what was asked for", "release.txt", "release asked", "", "", false),
 		Entry("release of a machine that failed", "release-failed.txt", "release auto --yes", "false", "", false),
 		Entry("release of one that nobody asked for", "release-unasked.txt", "release unasked", "false", "", false),
+		Entry("release of one that is being released", "release-again.txt", "release letgo", "false", "", false),
+		Entry("release of one that is being released, of an operator", "release-again.txt", "release letgo", "false", "", true),
 		Entry("release of one that is not kept", "release-nothing.txt", "release over", "", "", false),
 		Entry("X10: forbid of one whose host is power-cycled", "forbid-cycled.txt", "forbid cycled --yes", "false", "", false),
 		Entry("forbid", "forbid.txt", "forbid over", "false", "", false),
 		Entry("client dry run", "dry-run-client.txt", "release auto --dry-run=client", "", "", false),
 		Entry("server dry run", "dry-run-server.txt", "now over --dry-run=server", "", "", false),
+	)
+
+	DescribeTable("should guess nothing for an operator whose seed does not know the machine", func(args string, without ...string) {
+		objects := slices.DeleteFunc(seedObjects(), func(object client.Object) bool { return slices.Contains(without, object.GetName()) })
+		p := newPerson(shootObjects(), objects)
+		name := strings.Fields(args)[1]
+		before := p.node(name)
+		Expect(p.runs(args)).To(MatchError(And(HavePrefix("node "+name+": the seed does not say what becomes of its machine. "), HaveSuffix(" Check --seed-namespace"))))
+		Expect(p.node(name)).To(Equal(before))
+		Expect(p.out.String()).To(BeEmpty())
+	},
+		Entry("release", "release auto --yes", "auto"),
+		Entry("forbid", "forbid auto --yes", "auto"),
+		Entry("now", "now over", "over"),
+		Entry("extend", "extend auto --for 6h", "auto"),
+		Entry("a machine without its MachineDeployment", "release auto --yes", "a-z1"),
 	)
 
 	DescribeTable("R5: should take days, and write what Go reads", func(args, timed string) {
