@@ -39,6 +39,8 @@ type Bundle struct {
 type file struct {
 	path string
 	data []byte
+	// items is how many objects it lists.
+	items int
 	// log says that it may be cut from its beginning, and cut how many bytes were.
 	log bool
 	cut int64

@@ -57,9 +57,7 @@ func open(r io.Reader) (*Manifest, map[string][]byte, error) {
 func snapshotOf(manifest *Manifest, files map[string][]byte) (*observed.Snapshot, error) {
 	count := 0
 	for name, data := range files {
-		if path.Ext(name) == ".json" {
-			count += values(data)
-		}
+		count += valuesOf(name, data)
 	}
 	if count > maxValues {
 		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
@@ -116,6 +114,14 @@ func decode[T any](files map[string][]byte, into *[]T, failure *error, paths ...
 			*failure = errors.Join(*failure, fmt.Errorf("%s cannot be read: %w", path, err))
 		}
 	}
+}
+
+// valuesOf returns what a file of a bundle adds to those that are counted of all files: nothing if it is no JSON.
+func valuesOf(name string, data []byte) int {
+	if path.Ext(name) != ".json" {
+		return 0
+	}
+	return values(data)
 }
 
 // values returns how many fields and items there are in JSON at most.

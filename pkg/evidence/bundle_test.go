@@ -285,6 +285,32 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}, "shoot/nodes.json"),
 	)
 
+	DescribeTable("what Read would refuse is not written", func(flood func(b *Bundle), gone, reason string) {
+		for _, maxSize := range []int64{DefaultMaxSize, stored} {
+			b := exampleBundle()
+			flood(b)
+			archive := written(b, maxSize)
+			s, err := Read(bytes.NewReader(archive))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(s.Seed.Machines).To(HaveLen(2))
+			_, names := unpacked(archive)
+			Expect(names).To(ContainElements("seed/events.json", "shoot/other-nodes.json", "shoot/poddisruptionbudgets.json"), "only the flood goes")
+			if gone == "" {
+				Expect(s.Missing).To(Equal(b.Snapshot.Missing))
+				continue
+			}
+			Expect(names).NotTo(ContainElement(gone))
+			Expect(reasonOf(s, "file "+gone)).To(MatchRegexp(reason))
+		}
+	},
+		Entry("more fields", func(b *Bundle) {
+			b.Snapshot.Shoot.Pods[0].Spec.Containers = []corev1.Container{{Name: "c", Env: make([]corev1.EnvVar, 530000)}}
+		}, "shoot/pods.json", `^it has 106\d{4} fields and items, and all files may have 917504 together$`),
+		Entry("more objects", func(b *Bundle) { b.Snapshot.Shoot.VolumeAttachments = make([]storagev1.VolumeAttachment, 10001) },
+			"shoot/volumeattachments.json", "^it has more than 10000 objects$"),
+		Entry("more bytes", func(b *Bundle) { b.AddLog("node/logs/kubelet.log", bytes.Repeat([]byte("x\n"), 65<<20)) }, "", ""),
+	)
+
 	It("should cut the labels that do not compress before it leaves anything out, and keep those that do", func() {
 		b := exampleBundle()
 		for i := range 200 {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -31,6 +32,12 @@ const DefaultMaxSize = 8 << 20
 // minLog is what is left of a log at least before it is left out.
 const minLog = 1 << 10
 
+// Of what Read reads, an eighth is left for the manifest, the index, and what an archive has beside its files.
+const (
+	maxUnpackedFiles = maxUnpacked / 8 * 7
+	maxValuesOfFiles = maxValues / 8 * 7
+)
+
 // Size tells of a bundle what it has become.
 type Size struct {
 	// Bytes is its size, and Files how many there are.
@@ -42,8 +49,9 @@ type Size struct {
 // ErrTooLarge says that not even the least that a bundle has fits.
 var ErrTooLarge = errors.New("the evidence is too large")
 
-// WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then labels, annotations and messages
-// that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same content are the same bytes.
+// WriteTo writes a tar.gz of at most maxSize bytes that Read does not refuse. Logs are cut first, from their beginning, then labels,
+// annotations and messages that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same
+// content are the same bytes.
 func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	files, redacted, err := b.objects(nil)
 	if err != nil {
@@ -52,80 +60,125 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	return b.write(w, append(files, b.files...), redacted, maxSize)
 }
 
+// draft is a bundle that is being written, without what there is no place for.
+type draft struct {
+	Bundle
+	files   []file
+	missing []observed.Missing
+	leftOut []string
+}
+
 // write writes some files of it.
 func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64) (Size, error) {
-	missing := slices.Clone(b.Snapshot.Missing)
-	told := *b
-	var leftOut []string
+	d := draft{Bundle: *b, files: files, missing: slices.Clone(b.Snapshot.Missing)}
+	d.leaveOutUnreadable()
 	longest, texts := 0, slices.Clone(textSizes)
-	for _, f := range files {
+	for _, f := range d.files {
 		if f.log {
 			longest = max(longest, len(f.data))
 		}
 	}
 	for {
-		archive, manifest, err := told.pack(files, redacted, missing)
-		if err != nil {
-			return Size{}, err
-		}
-		if int64(len(archive)) <= maxSize {
-			size := Size{Bytes: len(archive), Files: len(manifest.Files) + 1, LeftOut: leftOut}
-			for _, f := range manifest.Files {
-				if f.Cut > 0 {
-					size.Cut = append(size.Cut, f.Path)
-				}
+		limit, packed := fmt.Sprintf("%d bytes unpacked", maxUnpacked), int64(0)
+		if d.unpacked() <= maxUnpackedFiles {
+			archive, manifest, err := d.pack(d.files, redacted, d.missing)
+			if err != nil {
+				return Size{}, err
 			}
-			_, err = w.Write(archive)
-			return size, err
+			if packed = int64(len(archive)); packed <= maxSize {
+				size := Size{Bytes: len(archive), Files: len(manifest.Files) + 1, LeftOut: d.leftOut}
+				for _, f := range manifest.Files {
+					if f.Cut > 0 {
+						size.Cut = append(size.Cut, f.Path)
+					}
+				}
+				_, err = w.Write(archive)
+				return size, err
+			}
+			limit = fmt.Sprintf("%d bytes", maxSize)
 		}
-		if longest > minLog {
+		switch {
+		case longest > minLog:
 			longest /= 2
-			for i := range files {
-				files[i] = cutLog(files[i], longest)
+			for i := range d.files {
+				d.files[i] = cutLog(d.files[i], longest)
 			}
-			continue
-		}
-		if len(texts) > 0 {
-			for i := range files {
-				if files[i].log {
-					continue
-				}
-				data, isCut := cutTexts(files[i].data, texts[0])
-				if !isCut {
-					continue
-				}
-				if files[i].data = data; !files[i].trimmed {
-					files[i].trimmed = true
-					what := "labels, annotations or messages in " + files[i].path
-					leftOut = append(leftOut, what)
-					missing = append(missing, observed.Missing{Thing: observed.Thing(what), Reason: fmt.Sprintf("they do not fit into %d bytes, because they do not compress", maxSize)})
-				}
-			}
+		case packed > 0 && len(texts) > 0:
+			d.cutTexts(texts[0], limit)
 			texts = texts[1:]
+		default:
+			rank := 0
+			for _, f := range d.files {
+				rank = max(rank, rankOf(f))
+			}
+			if rank == 0 {
+				return Size{}, fmt.Errorf("%w: it has at least %d bytes, more than the allowed %d", ErrTooLarge, packed, maxSize)
+			}
+			d.leaveOut("it does not fit into "+limit, func(f file) bool { return rankOf(f) == rank })
+		}
+	}
+}
+
+// leaveOutUnreadable leaves out lists with too many objects, then the files that have the most fields and items, while all have too many.
+func (d *draft) leaveOutUnreadable() {
+	d.leaveOut(fmt.Sprintf("it has more than %d objects", maxItems), func(f file) bool { return f.items > maxItems })
+	for {
+		all, most := 0, 0
+		for _, f := range d.files {
+			n := valuesOf(f.path, f.data)
+			all, most = all+n, max(most, n)
+		}
+		if all <= maxValuesOfFiles {
+			return
+		}
+		d.leaveOut(fmt.Sprintf("it has %d fields and items, and all files may have %d together", most, maxValuesOfFiles),
+			func(f file) bool { return valuesOf(f.path, f.data) == most })
+	}
+}
+
+// unpacked returns how many bytes all files have.
+func (d *draft) unpacked() int {
+	all := 0
+	for _, f := range d.files {
+		all += len(f.data)
+	}
+	return all
+}
+
+// cutTexts cuts the texts of objects.
+func (d *draft) cutTexts(size float64, limit string) {
+	for i := range d.files {
+		f := &d.files[i]
+		if f.log {
 			continue
 		}
-		rank := 0
-		for _, f := range files {
-			rank = max(rank, rankOf(f))
+		data, isCut := cutTexts(f.data, size)
+		if !isCut {
+			continue
 		}
-		if rank == 0 {
-			return Size{}, fmt.Errorf("%w: it has at least %d bytes, more than the allowed %d", ErrTooLarge, len(archive), maxSize)
+		if f.data = data; !f.trimmed {
+			f.trimmed = true
+			what := "labels, annotations or messages in " + f.path
+			d.leftOut = append(d.leftOut, what)
+			d.missing = append(d.missing, observed.Missing{Thing: observed.Thing(what), Reason: "they do not fit into " + limit + ", because they do not compress"})
 		}
-		longest = 0
-		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {
-			if rankOf(f) == rank {
-				leftOut = append(leftOut, f.path)
-				told.Snapshot = without(told.Snapshot, f.path)
-				reason := fmt.Sprintf("it does not fit into %d bytes", maxSize)
-				missing = append(missing, observed.Missing{Thing: observed.Thing("file " + f.path), Reason: reason})
-				if f.what != "" {
-					missing = append(missing, observed.Missing{Thing: f.what, Reason: reason})
-				}
-				return true
-			}
-			return false
-		})
 	}
+}
+
+// leaveOut leaves out the files that are chosen, for a reason.
+func (d *draft) leaveOut(reason string, chosen func(file) bool) {
+	d.files = slices.DeleteFunc(slices.Clone(d.files), func(f file) bool {
+		if !chosen(f) {
+			return false
+		}
+		d.leftOut = append(d.leftOut, f.path)
+		d.Snapshot = without(d.Snapshot, f.path)
+		d.missing = append(d.missing, observed.Missing{Thing: observed.Thing("file " + f.path), Reason: reason})
+		if f.what != "" {
+			d.missing = append(d.missing, observed.Missing{Thing: f.what, Reason: reason})
+		}
+		return true
+	})
 }
 
 // rankOf returns when a file is left out: the highest is first. What the shoot can make large is before what it cannot.
@@ -195,7 +248,7 @@ func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 			data, isWritten = scrubbed, true
 		}
 		if isWritten {
-			files = append(files, file{path: path, data: data, rank: rank, what: what})
+			files = append(files, file{path: path, data: data, items: reflect.ValueOf(items).Len(), rank: rank, what: what})
 		}
 	}
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()

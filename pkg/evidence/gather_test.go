@@ -704,6 +704,23 @@ var _ = Describe("#Collect", func() {
 			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeZero()), HaveField("Size", BeNumerically(">", 0)))))
 	})
 
+	It("should keep nothing of a configuration that is too large to be one, nor of statistics with too many fields", func(ctx SpecContext) {
+		s := sources()
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if path == "configz" || path == "stats/summary" {
+				return io.NopCloser(strings.NewReader("[" + strings.Repeat("0,", 2<<20-2) + "0]")), nil
+			}
+			return (&kubelet{}).proxy(ctx, node, path, query, last)
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, "configuration of the kubelet")).To(Equal("it is larger than 262144 bytes"))
+		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(read, "file node/stats-summary.json")).To(HavePrefix("it has 2097151 fields and items"))
+		Expect(read.Missing).To(HaveLen(len(b.Snapshot.Missing)+1), "all else is there")
+	})
+
 	DescribeTable("a kubelet that is not to be asked again", func(ctx SpecContext, failure error) {
 		asked := 0
 		s := sources()

@@ -34,6 +34,9 @@ import (
 const (
 	// maxLog is how many bytes of one log are kept, its last ones, where nobody wants less.
 	maxLog = 4 << 20
+	// maxConfigz is how many bytes a kubelet's configuration has at most. One has about 10 KiB. Indented, which is how it is kept, it may have
+	// many times as many.
+	maxConfigz = 256 << 10
 	// maxStream is how many bytes of one log are read at most.
 	maxStream = 256 << 20
 	// maxLogLine is how many bytes of one line are kept.
@@ -202,7 +205,7 @@ func (c *collector) readNode(ctx context.Context, path string, limit int64) ([]b
 		stop := context.AfterFunc(ctx, func() { body.Close() })
 		defer stop()
 		if data, err = io.ReadAll(io.LimitReader(body, limit+1)); err == nil && int64(len(data)) > limit {
-			err = fmt.Errorf("it is larger than %d bytes", limit)
+			err = tooLargeError{limit}
 		}
 		return err
 	})
@@ -215,7 +218,7 @@ func (c *collector) ofKubelet(ctx context.Context) {
 	if c.NodeProxy == nil || c.bundle.Node == "" {
 		return
 	}
-	config, err := c.readNode(ctx, "configz", maxLog)
+	config, err := c.readNode(ctx, "configz", maxConfigz)
 	if dead(err) {
 		c.note(whatKubelet, err)
 		return
@@ -334,9 +337,14 @@ func (c *collector) takeEarlierLogs() {
 // lines is how many lines of a log are asked for.
 func (c *collector) lines() int { return max(1, logLines*c.MaxLog/maxLog) }
 
+// tooLargeError says that a kubelet answered, with more bytes than are read.
+type tooLargeError struct{ limit int64 }
+
+func (e tooLargeError) Error() string { return fmt.Sprintf("it is larger than %d bytes", e.limit) }
+
 // dead says that another question is of no use.
 func dead(err error) bool {
-	if err == nil {
+	if err == nil || errors.As(err, new(tooLargeError)) {
 		return false
 	}
 	var status apierrors.APIStatus
