@@ -24,6 +24,10 @@ const (
 // fromSeed are the files with what the seed knows that are for the owner of the shoot as well.
 var fromSeed = []string{"seed/machines.json", "seed/other-machines.json", "seed/machinesets.json", "seed/machinedeployments.json", eventsName}
 
+// forOperators are the reasons of Events on Machines that stay in the seed. Their notes quote errors of API servers, with addresses, name
+// hosts, or count the failures of other shoots on a host.
+var forOperators = []string{"EvidenceIncomplete", "EvidenceFailed", "HostQuarantined", "HostNotQuarantined", "PowerCycleHostReleased"}
+
 // WriteForShoot reads a bundle, and writes what of it is for the owner of the shoot, as a bundle of at most maxSize bytes: what the shoot
 // and its nodes know, and of the seed the machines and their Events, without what these say of the seed itself.
 func WriteForShoot(w io.Writer, r io.Reader, maxSize int64) (Size, error) {
@@ -58,7 +62,8 @@ func WriteForShoot(w io.Writer, r io.Reader, maxSize int64) (Size, error) {
 // address is what a text has that tells where an API server is.
 var address = regexp.MustCompile(`://|\bdial\b|\blookup\b|\b\d+\.\d+\.\d+\.\d+\b`)
 
-// leaveSeed removes the files that are the seed's, the name of its namespace, addresses of API servers, and who reported Events.
+// leaveSeed removes the files that are the seed's, the name of its namespace, addresses of API servers, Events for operators, and who
+// reported the others.
 func leaveSeed(manifest *Manifest, files map[string][]byte) error {
 	if files[controllerName] != nil {
 		manifest.Missing = append(manifest.Missing, observed.Missing{Thing: observed.WhatController, Reason: "they stay in the seed"})
@@ -99,6 +104,11 @@ func leaveSeed(manifest *Manifest, files map[string][]byte) error {
 	decode(files, &events, &err, eventsName)
 	if err != nil {
 		return err
+	}
+	count := len(events)
+	events = slices.DeleteFunc(events, func(e eventsv1.Event) bool { return slices.Contains(forOperators, e.Reason) })
+	if len(events) < count {
+		manifest.Missing = append(manifest.Missing, observed.Missing{Thing: observed.WhatMachineEvents, Partial: true, Reason: "those for operators stay in the seed"})
 	}
 	for i := range events {
 		events[i].ReportingInstance, events[i].DeprecatedSource.Host = "", "" // pods and nodes of the seed

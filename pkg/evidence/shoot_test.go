@@ -18,12 +18,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/quarantine"
 )
 
 var _ = Describe("#WriteForShoot", func() {
 	const namespace = "shoot--secret--name"
+	forOperators := []string{evidence.EventIncomplete, evidence.EventFailed, quarantine.EventQuarantined, quarantine.EventNotQuarantined, hosts.EventReasonReleased}
 	stored := func() *Bundle {
 		b := exampleBundle()
 		machine := machinev1alpha1.Machine{
@@ -32,9 +36,13 @@ var _ = Describe("#WriteForShoot", func() {
 		}
 		e := event(namespace, "m.1", "Machine", machine.Name, "Failed", "it is in "+namespace, 30)
 		e.ReportingInstance, e.DeprecatedSource = "machine-controller-manager-77-xyz", corev1.EventSource{Host: "node-of-the-seed"}
+		told := append(b.Snapshot.Seed.Events, e)
+		for _, reason := range forOperators {
+			told = append(told, event(namespace, "m."+reason, "Machine", machine.Name, reason, `host rack-9: Get "https://kube-apiserver/": dial tcp 100.64.3.7:443: failed 7 times`, 30))
+		}
 		b.Machine = machine.Name
 		b.Snapshot.Seed = &observed.Seed{
-			Namespace: namespace, Machines: []machinev1alpha1.Machine{machine}, Events: append(b.Snapshot.Seed.Events, e),
+			Namespace: namespace, Machines: []machinev1alpha1.Machine{machine}, Events: told,
 			Controller: &observed.Controller{Injected: true, Args: []string{"--seed-name=the-seed"}},
 			Hosts:      []unstructured.Unstructured{{Object: map[string]any{"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": map[string]any{"name": "rack-9"}}}},
 		}
@@ -80,7 +88,7 @@ var _ = Describe("#WriteForShoot", func() {
 				Expect(data).To(Equal(inSeed[path]), path)
 			}
 			text := strings.ReplaceAll(data, namespace+"-pool", "")
-			for _, word := range []string{namespace, "the-seed", "node-of-the-seed", "machine-controller-manager-77", "100.64", "kube-apiserver", "of the control plane", "rack-9"} {
+			for _, word := range []string{namespace, "the-seed", "node-of-the-seed", "machine-controller-manager-77", "100.64", "kube-apiserver", "of the control plane", "rack-9", "failed 7 times"} {
 				Expect(text).NotTo(ContainSubstring(word), path)
 			}
 		}
@@ -89,10 +97,14 @@ var _ = Describe("#WriteForShoot", func() {
 		read, err := Read(&after)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(read.Seed.Machines).To(HaveLen(1))
-		Expect(read.Seed.Events).To(HaveLen(len(stored().Snapshot.Seed.Events)))
+		Expect(read.Seed.Events).To(HaveLen(len(stored().Snapshot.Seed.Events) - len(forOperators)))
+		for _, e := range read.Seed.Events {
+			Expect(forOperators).NotTo(ContainElement(e.Reason))
+		}
 		Expect(read.Missing).To(ConsistOf(
 			observed.Missing{Thing: observed.WhatPods, Reason: "it could not be asked"},
 			observed.Missing{Thing: observed.WhatBudgets, Reason: "no answer within 10s"},
+			observed.Missing{Thing: observed.WhatMachineEvents, Partial: true, Reason: "those for operators stay in the seed"},
 			observed.Missing{Thing: observed.WhatController, Reason: "they stay in the seed"},
 			observed.Missing{Thing: observed.WhatHost, Reason: "it could not be asked"},
 			observed.Missing{Thing: observed.WhatHost, Reason: "it stays in the seed"},
