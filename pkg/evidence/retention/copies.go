@@ -5,6 +5,7 @@
 package retention
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // Copies returns which ConfigMaps of a control plane are yet to be copied to the shoot, and which copies have to go, before that: those of
-// what is not stored any more. There are those that the shoot has, by their names, with the UIDs of what they were copied from. What is
+// what is not stored any more. Both are in the order of names. There are those that the shoot has, by their names, with the UIDs of what they were copied from. What is
 // kept, and for how long, is decided for the seed alone: nothing that the shoot says changes that.
 func (s Shelf) Copies(there map[string]types.UID) (missing []metav1.PartialObjectMetadata, superfluous []string) {
 	names, uids := StoredNames(), map[string]types.UID{}
@@ -27,6 +28,7 @@ func (s Shelf) Copies(there map[string]types.UID) (missing []metav1.PartialObjec
 			missing = append(missing, *stored)
 		}
 	}
+	slices.SortFunc(missing, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if uid, isStored := uids[name]; slices.Contains(names, name) && (!isStored || uid != there[name]) {
 			superfluous = append(superfluous, name)

@@ -34,6 +34,7 @@ var _ = Describe("#Copies", func() {
 	},
 		Entry("nothing where nothing is", stored(), nil, []string{}, nil),
 		Entry("what has yet to be copied", stored(one, two), map[string]types.UID{two: "of-" + two}, []string{one}, nil),
+		Entry("in the order of names", stored(three, one, two), nil, []string{one, two, three}, nil),
 		Entry("what is not stored any more goes", stored(one), map[string]types.UID{one: "of-" + one, two: "of-" + two, three: "of-" + three}, []string{}, []string{two, three}),
 		Entry("what is stored by a name since, in the place of what was", stored(one), map[string]types.UID{one: "of-another"}, []string{one}, []string{one}),
 		Entry("a copy that does not say of what", stored(one), map[string]types.UID{one: "", two: ""}, []string{one}, []string{one, two}),

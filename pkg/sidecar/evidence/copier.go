@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,8 +57,10 @@ type Copier struct {
 
 	// changed has an event when what is stored may have changed.
 	changed chan event.GenericEvent
-	// copies are the UIDs of what was copied, by name; nil if that is not known.
+	// copies are the UIDs of what was copied, by name; nil if that is not known. Of what is there and is no copy, that is empty.
 	copies map[string]types.UID
+	// last is the name that was tried last.
+	last string
 }
 
 func (c *Copier) addToManager(mgr manager.Manager) error {
@@ -99,25 +102,42 @@ func (c *Copier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		errs = append(errs, c.delete(ctx, name))
 	}
 	result, read := reconcile.Result{}, 0
-	for i := range missing {
-		if _, isTaken := c.copies[missing[i].Name]; isTaken { // what is to go before it is still there
+	for _, stored := range after(c.last, missing) {
+		if _, isTaken := c.copies[stored.Name]; isTaken { // what is to go before it is still there
 			continue
 		}
 		if read++; read > maxPerLook {
 			result.RequeueAfter = copyDelay
 			break
 		}
-		err := c.copy(ctx, &missing[i])
+		c.last = stored.Name
+		err := c.copy(ctx, &stored)
 		errs = append(errs, err)
-		if err != nil && (apierrors.IsAlreadyExists(err) || !errors.As(err, new(apierrors.APIStatus))) { // it may be there, or something else in its place
+		switch {
+		case err == nil:
+		case apierrors.IsAlreadyExists(err): // by somebody else, or it is still being deleted: it is to go before the next try
+			c.copies[stored.Name] = ""
+		case !errors.As(err, new(apierrors.APIStatus)): // it may be there, and the others would not be answered either
 			c.copies = nil
-			break
+			return reconcile.Result{}, errors.Join(errs...)
 		}
 	}
+	// An error takes the place of RequeueAfter. Without the back-off of errors, what is refused for ever would be read for ever. It begins
+	// with a second, so that the ten looks that 48 bundles take are over after nine minutes.
 	if err := errors.Join(errs...); err != nil {
 		return reconcile.Result{}, err
 	}
 	return result, nil
+}
+
+// after returns what is stored in the order of its names, of which the first is the one after a name: what is refused at each look must
+// not use up what is read in one.
+func after(name string, stored []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	next := slices.IndexFunc(stored, func(s metav1.PartialObjectMetadata) bool { return s.Name > name })
+	if next < 0 {
+		return stored
+	}
+	return slices.Concat(stored[next:], stored[:next])
 }
 
 // list reads what the shoot has.

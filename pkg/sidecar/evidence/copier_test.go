@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -270,9 +271,52 @@ var _ = Describe("Copier", func() {
 		Expect(c.seed.Create(ctx, stored(2, "n"))).To(Succeed())
 		_, err := c.look()
 		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue())
-		Expect(c.look()).To(Equal([]string{"list ", "delete " + two, "create " + two}))
+		Expect(c.look()).To(Equal([]string{"delete " + two, "create " + two}), "it need not list to know that it is no copy")
 		Expect(of(c.there()[two])).To(Equal("of-2-n"))
 	})
+
+	It("P14: should go on with the others where one cannot be deleted because of a finalizer, and copy it once it can", func() {
+		c := newCopies(stored(1, "m"), stored(2, "n"))
+		kept := forged(one, nil)
+		kept.Finalizers = []string{"example.com/kept"}
+		Expect(c.owner.Create(ctx, kept)).To(Succeed())
+		for _, want := range [][]string{{"list ", "delete " + one, "create " + one, "create " + two}, {"delete " + one, "create " + one}} {
+			calls, err := c.look()
+			Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "it is tried again")
+			Expect(calls).To(Equal(want))
+		}
+		Expect(of(c.there()[two])).To(Equal("of-2-n"))
+		Expect(c.owner.Get(ctx, client.ObjectKeyFromObject(kept), kept)).To(Succeed())
+		kept.Finalizers = nil
+		Expect(c.owner.Update(ctx, kept)).To(Succeed())
+		Expect(c.look()).To(Equal([]string{"delete " + one, "create " + one}))
+		Expect(of(c.there()[one])).To(Equal("of-1-m"))
+	})
+
+	DescribeTable("P14: should copy the others within some looks, whichever are refused again and again", func(refused ...string) {
+		var objects []client.Object
+		for i := range 12 {
+			objects = append(objects, stored(i+1, fmt.Sprintf("m-%d", i)))
+		}
+		c := newCopies(objects...)
+		c.refuse = func(verb, name string) error {
+			if verb == "create" && slices.Contains(refused, strings.TrimPrefix(name, "machine-preservation-evidence-")) {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("a webhook"))
+			}
+			return nil
+		}
+		for range 3 {
+			calls, _ := c.look()
+			Expect(len(calls)).To(BeNumerically("<=", 1+5))
+		}
+		Expect(c.names()).To(HaveLen(12 - len(refused)))
+		_, err := c.look()
+		Expect(err).To(MatchError(ContainSubstring("a webhook")), "they are tried again")
+	},
+		Entry("the first ones", "01", "02", "03", "04", "05"),
+		Entry("those in the middle", "04", "05", "06", "07", "08", "09"),
+		Entry("the last ones", "08", "09", "10", "11", "12"),
+	)
 
 	It("P14: should copy no more than some at a time, whatever somebody does with the others", func() {
 		var objects []client.Object
