@@ -7,6 +7,7 @@ package evidence
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -15,6 +16,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -39,17 +41,19 @@ func (c *Clients) AskKubelets(shoot *rest.Config) (err error) {
 	return err
 }
 
-// StoredName returns the name of the ConfigMap with the evidence of a failure, empty if there is none, or nobody knows.
+// StoredName returns the name of the ConfigMap with the evidence of a failure, empty if there is none, or nobody knows. Of two it is the one
+// that stays.
 func (c *Clients) StoredName(ctx context.Context, namespace, machine string, failedSince time.Time) string {
 	stored, err := listStored(ctx, c.seed, namespace)
 	if err != nil {
 		return ""
 	}
-	for i := range stored {
-		a := stored[i].Annotations
-		if since, err := time.Parse(time.RFC3339, a[retention.AnnotationStoredFailedSince]); err == nil && a[retention.AnnotationStoredMachine] == machine && since.Equal(failedSince) {
-			return stored[i].Name
-		}
+	stored = slices.DeleteFunc(stored, func(s metav1.PartialObjectMetadata) bool {
+		since, err := time.Parse(time.RFC3339, s.Annotations[retention.AnnotationStoredFailedSince])
+		return err != nil || !since.Equal(failedSince)
+	})
+	if last := retention.LastStored(machine, stored); last != nil {
+		return last.Name
 	}
 	return ""
 }
