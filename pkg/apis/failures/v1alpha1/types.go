@@ -209,7 +209,8 @@ type MachineFailureStatus struct {
 	// +optional
 	PowerCycled bool `json:"powerCycled,omitempty"`
 	// Evidence is the name of the ConfigMap in the seed with the evidence of the failure. The Secret in the shoot with the
-	// part of the evidence that the shoot owner may share has the same name.
+	// part of the evidence that the shoot owner may share has the same name. When the evidence is deleted, its name is used again: the
+	// annotations evidence-machine and evidence-failed-since of both say of which machine and failure the evidence is.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Evidence string `json:"evidence,omitempty"`
