@@ -14,8 +14,8 @@ import (
 )
 
 // Copies returns which ConfigMaps of a control plane are yet to be copied to the shoot, and which copies have to go, before that: those of
-// what is not stored any more. Both are in the order of names. There are those that the shoot has, by their names, with the UIDs of what they were copied from. What is
-// kept, and for how long, is decided for the seed alone: nothing that the shoot says changes that.
+// what is not stored any more. Both are in the order of names. There are those that the shoot has, by their names, with the UIDs of what they
+// were copied from. What is kept, and for how long, is decided for the seed alone: nothing that the shoot says changes that.
 func (s Shelf) Copies(there map[string]types.UID) (missing []metav1.PartialObjectMetadata, superfluous []string) {
 	names, uids := StoredNames(), map[string]types.UID{}
 	for i := range s.Stored {
