@@ -441,7 +441,7 @@ var _ = Describe("Node maintenance", func() {
 			Expect(brought()).To(BeFalse())
 		})
 
-		It("P12: should wait as long when nobody was there to delete the Extension at first", func() {
+		It("P14: should wait as long when nobody was there to delete the Extension at first", func() {
 			endError = errors.New("fake")
 			clock.Step(time.Hour)
 			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")), "what is on nodes must not stay there for that")
