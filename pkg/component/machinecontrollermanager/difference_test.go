@@ -91,7 +91,9 @@ var _ = Describe("#Compare", func() {
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("P18: how many machine-hours there are", func() { container.Args = append(container.Args, "--max-machine-hours=5") },
 			be(Outdated, HavePrefix("its arguments are"))),
-		Entry("how much evidence is stored, and for how long", func() { container.Args = append(container.Args, "--evidence-budget=2097152", "--evidence-retention=24h0m0s") },
+		Entry("how much evidence is stored, and for how long", func() {
+			container.Args = append(container.Args, "--evidence-budget=2097152", "--evidence-retention=24h0m0s")
+		},
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("evidence", func() { container.Args = append(container.Args, "--evidence") }, be(Broken, HavePrefix("its arguments are"))),
 		Entry("whether those in the shoot may ask for power cycles", func() { container.Args = append(container.Args, "--power-cycle-shoot-requests") },
