@@ -229,16 +229,21 @@ var _ = Describe("Bundle", func() {
 	})
 })
 
-var _ = Describe("Bundle of a shoot that is flooded", func() {
-	const stored = 900 << 10
-	random := rand.New(rand.NewSource(1))
-	noise := func(length int) string {
+// noiseOf returns what makes texts of a length that do not compress.
+func noiseOf(random *rand.Rand) func(length int) string {
+	return func(length int) string {
 		text := make([]rune, length)
 		for i := range text {
 			text[i] = rune(0x4e00 + random.Intn(0x5000))
 		}
 		return string(text)
 	}
+}
+
+var _ = Describe("Bundle of a shoot that is flooded", func() {
+	const stored = 900 << 10
+	random := rand.New(rand.NewSource(1))
+	noise := noiseOf(random)
 	DescribeTable("what is stored of it", func(flood func(s *observed.Snapshot), gone ...string) {
 		b := exampleBundle()
 		flood(&b.Snapshot)

@@ -62,7 +62,8 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 
 // draft is a bundle that is being written, without what there is no place for.
 type draft struct {
-	Bundle
+	// told is what its index is about.
+	told    Bundle
 	files   []file
 	missing []observed.Missing
 	leftOut []string
@@ -70,7 +71,7 @@ type draft struct {
 
 // write writes some files of it.
 func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64) (Size, error) {
-	d := draft{Bundle: *b, files: files, missing: slices.Clone(b.Snapshot.Missing)}
+	d := draft{told: *b, files: files, missing: slices.Clone(b.Snapshot.Missing)}
 	d.leaveOutUnreadable()
 	longest, texts := 0, slices.Clone(textSizes)
 	for _, f := range d.files {
@@ -79,9 +80,9 @@ func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64
 		}
 	}
 	for {
-		limit, packed := fmt.Sprintf("%d bytes unpacked", maxUnpacked), int64(0)
+		limit, packed := fmt.Sprintf("%d bytes unpacked", maxUnpackedFiles), int64(0)
 		if d.unpacked() <= maxUnpackedFiles {
-			archive, manifest, err := d.pack(d.files, redacted, d.missing)
+			archive, manifest, err := d.told.pack(d.files, redacted, d.missing)
 			if err != nil {
 				return Size{}, err
 			}
@@ -149,7 +150,7 @@ func (d *draft) unpacked() int {
 func (d *draft) cutTexts(size float64, limit string) {
 	for i := range d.files {
 		f := &d.files[i]
-		if f.log {
+		if f.log || strings.HasPrefix(f.path, "node/") { // what a kubelet says has no objects, and may be nested as deeply as it likes
 			continue
 		}
 		data, isCut := cutTexts(f.data, size)
@@ -172,7 +173,7 @@ func (d *draft) leaveOut(reason string, chosen func(file) bool) {
 			return false
 		}
 		d.leftOut = append(d.leftOut, f.path)
-		d.Snapshot = without(d.Snapshot, f.path)
+		d.told.Snapshot = without(d.told.Snapshot, f.path)
 		d.missing = append(d.missing, observed.Missing{Thing: observed.Thing("file " + f.path), Reason: reason})
 		if f.what != "" {
 			d.missing = append(d.missing, observed.Missing{Thing: f.what, Reason: reason})

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand"
 	"net/http"
 	"net/url"
 	"slices"
@@ -720,6 +721,26 @@ var _ = Describe("#Collect", func() {
 		Expect(reasonOf(read, "file node/stats-summary.json")).To(HavePrefix("it has 2097151 fields and items"))
 		Expect(read.Missing).To(HaveLen(len(b.Snapshot.Missing)+1), "all else is there")
 	})
+
+	DescribeTable("statistics that would grow when their texts are cut", func(ctx SpecContext, depth int, gathered, stored string) {
+		s := sources()
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if path == "stats/summary" {
+				return io.NopCloser(strings.NewReader(`{"message":"` + noiseOf(rand.New(rand.NewSource(1)))(64<<10) + `","a":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + "}")), nil
+			}
+			return (&kubelet{}).proxy(ctx, node, path, query, last)
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, "statistics of the kubelet")).To(Equal(gathered))
+		read, err := Read(bytes.NewReader(written(b, 32<<10)))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(read, "labels, annotations or messages in node/stats-summary.json")).To(BeEmpty())
+		Expect(reasonOf(read, "file node/stats-summary.json")).To(Equal(stored))
+	},
+		Entry("are left out as they are", 32, "", "it does not fit into 32768 bytes"),
+		Entry("are not kept if they are nested as no statistics are", 33, "it is nested more than 32 levels deep", ""),
+	)
 
 	DescribeTable("a kubelet that is not to be asked again", func(ctx SpecContext, failure error) {
 		asked := 0

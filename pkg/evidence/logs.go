@@ -233,8 +233,12 @@ func (c *collector) ofKubelet(ctx context.Context) {
 	}
 
 	stats, err := c.readNode(ctx, "stats/summary", maxLog)
-	if err == nil && !json.Valid(stats) {
+	switch {
+	case err != nil:
+	case !json.Valid(stats):
 		err = errors.New("it is not JSON")
+	default:
+		err = checkDepth(stats)
 	}
 	if err == nil {
 		c.addFile("node/stats-summary.json", stats)

@@ -302,8 +302,29 @@ func redactArgs(args []string, c counts) {
 	}
 }
 
-// maxDepth is how deeply a kubelet's configuration may be nested, many times more than one is: each line of it is indented.
+// maxDepth is how deeply what a kubelet says may be nested, many times more than it is: its lines may be indented.
 const maxDepth = 32
+
+// checkDepth returns an error if JSON is nested more deeply than that.
+func checkDepth(data []byte) error {
+	depth, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inText = !inText
+		case c == '\\':
+			i++
+		case inText:
+		case c == '{', c == '[':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("it is nested more than %d levels deep", maxDepth)
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return nil
+}
 
 // redactConfigz returns a kubelet's configuration without the headers that it sends. What is no JSON is an error, since
 // nobody knows then what it says.
@@ -312,10 +333,11 @@ func redactConfigz(data []byte, c counts) ([]byte, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return nil, err
 	}
-	deepest := 0
-	var walk func(any, int)
-	walk = func(value any, depth int) {
-		deepest = max(deepest, depth)
+	if err := checkDepth(data); err != nil {
+		return nil, err
+	}
+	var walk func(any)
+	walk = func(value any) {
 		switch value := value.(type) {
 		case map[string]any:
 			for key := range value {
@@ -326,18 +348,15 @@ func redactConfigz(data []byte, c counts) ([]byte, error) {
 					}
 					continue
 				}
-				walk(value[key], depth+1)
+				walk(value[key])
 			}
 		case []any:
 			for _, item := range value {
-				walk(item, depth+1)
+				walk(item)
 			}
 		}
 	}
-	walk(config, 0)
-	if deepest > maxDepth {
-		return nil, fmt.Errorf("it is nested more than %d levels deep", maxDepth)
-	}
+	walk(config)
 	return json.MarshalIndent(config, "", "  ")
 }
 
