@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -302,6 +303,19 @@ var _ = Describe("Power cycles", func() {
 			Entry("that cannot be listed", func() { hosts.listErr = errors.New("fake") }, func() { hosts.listErr = nil }),
 			Entry("that cannot be changed", func() { hosts.patchErr = errors.New("fake") }, func() { hosts.patchErr = nil }),
 			Entry("that cannot forget", func() { hosts.forgetErr = errors.New("fake") }, func() { hosts.forgetErr = nil }),
+		)
+
+		DescribeTable("should not tell the owner of the shoot where the hosts are", func(fail func(error)) {
+			inject()
+			clock.Step(time.Minute)
+			own("a")
+			fail(fmt.Errorf("fake: %w", &url.Error{Op: "Get", URL: "https://10.1.2.3:6443/apis", Err: errors.New("dial tcp 10.1.2.3:6443: refused")}))
+			Expect(reconcile()).To(MatchError(And(ContainSubstring("the hosts cannot be reached, and the log of the extension says why"), Not(ContainSubstring("10.1.2.3")))))
+		},
+			Entry("that cannot be reached", func(err error) { hostError = err }),
+			Entry("that cannot be listed", func(err error) { hosts.listErr = err }),
+			Entry("that cannot be changed", func(err error) { hosts.patchErr = err }),
+			Entry("that cannot forget", func(err error) { hosts.forgetErr = err }),
 		)
 
 		DescribeTable("should come to its end where there can be no hosts", func(fail func()) {
