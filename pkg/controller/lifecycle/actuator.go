@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -24,11 +23,13 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machineevidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
@@ -45,7 +46,7 @@ import (
 const (
 	// removalInterval is how long Delete waits before it looks again for the container.
 	removalInterval = 5 * time.Second
-	// removalTimeout is how long Delete waits for the container to disappear, counted from when this process began to delete the Extension.
+	// removalTimeout is how long Delete waits for the container to disappear, counted from the first try to delete the Extension.
 	removalTimeout = 5 * time.Minute
 	// endTimeout is how long it waits of that for the container to end power cycles: a container that is still there when all else ends
 	// would go on with it.
@@ -70,10 +71,6 @@ type Actuator struct {
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
 	Recorder events.EventRecorder
-
-	// begun is when this process began to delete an Extension, by its UID. The time before does not count: what was not there cannot have
-	// waited for anything.
-	begun sync.Map
 }
 
 var _ extension.Actuator = &Actuator{}
@@ -111,16 +108,11 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 // preservations end, hosts that are left are released, and what the container needed is deleted. Hosts are tried to be released
 // without end, because they would be off for good otherwise (X2).
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	begun, _ := a.begun.LoadOrStore(ex.UID, a.Clock.Now())
-	err := a.leave(ctx, log, ex, a.Clock.Since(begun.(time.Time)))
-	if err == nil {
-		a.begun.Delete(ex.UID)
+	since, err := a.triedSince(ctx, ex)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// leave does what Delete does, after it has been tried for some time.
-func (a *Actuator) leave(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension, tried time.Duration) error {
+	tried := a.Clock.Since(since)
 	seed, err := a.switchedOn(ctx, ex.Namespace)
 	if err != nil {
 		return err
@@ -174,11 +166,24 @@ func (a *Actuator) leave(ctx context.Context, log logr.Logger, ex *extensionsv1a
 	return a.destroy(ctx, ex.Namespace)
 }
 
+// triedSince returns when the extension first tried to delete an Extension, and writes it there. What was away when the deletion was requested
+// has not waited for anything by then.
+func (a *Actuator) triedSince(ctx context.Context, ex *extensionsv1alpha1.Extension) (time.Time, error) {
+	if since, err := time.Parse(time.RFC3339, ex.Annotations[v1alpha1.AnnotationDeletingSince]); err == nil {
+		return since, nil
+	}
+	now, patch := a.Clock.Now(), client.MergeFrom(ex.DeepCopy())
+	metav1.SetMetaDataAnnotation(&ex.ObjectMeta, v1alpha1.AnnotationDeletingSince, now.UTC().Format(time.RFC3339))
+	if err := a.Client.Patch(ctx, ex, patch); client.IgnoreNotFound(err) != nil {
+		return now, fmt.Errorf("failed to write on the Extension since when it is being deleted: %w", err)
+	}
+	return now, nil
+}
+
 // ForceDelete deletes the container and what it needs without waiting for anything: the API server of the shoot may be gone
 // for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot. Hosts that cannot be released
 // within some time are left off.
 func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	defer a.begun.Delete(ex.UID)
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ import (
 const (
 	// shootTimeout bounds each request to the shoot's API server.
 	shootTimeout = 10 * time.Second
-	// nodesTimeout is how long Delete tries to clean the nodes of preserved machines, counted like removalTimeout. It includes the time until the container is gone. A shoot that denies it must not prevent their release (P14).
+	// nodesTimeout is how long Delete tries to clean the nodes of preserved machines, counted like removalTimeout. It includes the time until
+	// the container is gone. A shoot that denies it must not prevent their release (P14).
 	nodesTimeout = removalTimeout + 5*time.Minute
 )
 

@@ -441,14 +441,22 @@ var _ = Describe("Node maintenance", func() {
 			Expect(brought()).To(BeFalse())
 		})
 
-		It("P14: should wait as long when nobody was there to delete the Extension at first", func() {
+		It("P14: should wait as long when nobody was there to delete the Extension at first, and not anew with each process", func() {
+			ex.DeletionTimestamp, ex.Finalizers = nil, []string{"extensions.gardener.cloud/machine-preservation"}
+			Expect(c.Create(ctx, ex)).To(Succeed())
+			Expect(c.Delete(ctx, ex)).To(Succeed())
+			remove := func() error {
+				Expect(get(ex, ex.Name)).To(Succeed())
+				return actuator.Delete(ctx, log, ex)
+			}
 			endError = errors.New("fake")
 			clock.Step(time.Hour)
-			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")), "what is on nodes must not stay there for that")
+			Expect(remove()).To(MatchError(ContainSubstring("fake")), "what is on nodes must not stay there for that")
+			Expect(ex.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/deleting-since", "2026-01-01T01:00:00Z"))
 			clock.Step(10*time.Minute - time.Second)
-			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")))
+			Expect(remove()).To(MatchError(ContainSubstring("fake")))
 			clock.Step(time.Second)
-			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(remove()).To(Succeed())
 			Expect(brought()).To(BeFalse())
 		})
 

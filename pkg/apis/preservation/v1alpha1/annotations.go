@@ -101,6 +101,8 @@ const (
 	// AnnotationEvidence on a Machine in Failed:Preserved is the AnnotationFailedSince of the failure whose evidence is stored. Until it is
 	// stored, it is EvidenceGathering with the time when gathering began, in RFC 3339.
 	AnnotationEvidence = annotationPrefix + "evidence"
+	// AnnotationDeletingSince on an Extension is when this extension first tried to delete it, in RFC 3339. How long it waits counts from there.
+	AnnotationDeletingSince = annotationPrefix + "deleting-since"
 	// EvidenceGathering is what AnnotationEvidence begins with before the evidence is stored.
 	EvidenceGathering = "gathering since "
 )
