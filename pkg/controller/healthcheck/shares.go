@@ -95,11 +95,16 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 			}
 		}
 	}
+	named := sets.New[string]()
+	for i := range deployments.Items {
+		named.Insert(share.PoolOf(&deployments.Items[i]))
+	}
 	for i := range deployments.Items {
 		deployment := &deployments.Items[i]
 		pool := share.PoolOf(deployment)
-		// Gardener deletes it only when all others are available, however long that takes.
-		isRemoved := pool != "" && !pools.Has(pool)
+		// Gardener deletes those of a pool that was removed only when all others are available, however long that takes. Where a pool has none
+		// at all, that may be this one's, by another name.
+		isRemoved := pool != "" && pools.Len() > 0 && !pools.Has(pool) && named.IsSuperset(pools)
 		if deployment.DeletionTimestamp == nil && !isRemoved && !known.Has(deployment.Name) {
 			problems = append(problems, fmt.Sprintf("MachineDeployment %q gets no share: there is no worker pool %q or no MachineClass %q",
 				deployment.Name, pool, deployment.Spec.Template.Spec.Class.Name))

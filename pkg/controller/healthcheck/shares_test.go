@@ -135,6 +135,11 @@ var _ = Describe("Shares", func() {
 		expect(beHealthy())
 	})
 
+	It("should not leave out those of a pool of another name, where a pool has none", func() {
+		create("md", "mangled", "class-a", share)
+		expect(beProgressing(Equal(`MachineDeployment "md" gets no share: there is no worker pool "mangled" or no MachineClass "class-a"`)))
+	})
+
 	It("should leave out those that are being deleted", func() {
 		deployment := create("md", "pool", "class-b", nil)
 		deployment.Finalizers = []string{"foo"}
