@@ -57,7 +57,7 @@ type Copier struct {
 
 	// changed has an event when what is stored may have changed.
 	changed chan event.GenericEvent
-	// copies are the UIDs of what was copied, by name; nil if that is not known. Of what is there and is no copy, that is empty.
+	// copies are the UIDs of what was copied, by name; nil if that is not known.
 	copies map[string]types.UID
 	// last is the name that was tried last.
 	last string
@@ -101,29 +101,31 @@ func (c *Copier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	for _, name := range superfluous {
 		errs = append(errs, c.delete(ctx, name))
 	}
-	result, read := reconcile.Result{}, 0
-	for _, stored := range after(c.last, missing) {
-		if _, isTaken := c.copies[stored.Name]; isTaken { // what is to go before it is still there
+	result, read, taken := reconcile.Result{}, 0, false
+	for _, next := range after(c.last, missing) {
+		if _, isTaken := c.copies[next.Name]; isTaken { // what is to go before it is still there
 			continue
 		}
 		if read++; read > maxPerLook {
 			result.RequeueAfter = copyDelay
 			break
 		}
-		c.last = stored.Name
-		err := c.copy(ctx, &stored)
+		c.last = next.Name
+		err := c.copy(ctx, &next)
 		errs = append(errs, err)
 		switch {
 		case err == nil:
-		case apierrors.IsAlreadyExists(err): // by somebody else, or it is still being deleted: it is to go before the next try
-			c.copies[stored.Name] = ""
+		case apierrors.IsAlreadyExists(err): // it is there without our knowing, still being deleted, or something else
+			taken = true
 		case !errors.As(err, new(apierrors.APIStatus)): // it may be there, and the others would not be answered either
 			c.copies = nil
 			return reconcile.Result{}, errors.Join(errs...)
 		}
 	}
-	// An error takes the place of RequeueAfter. Without the back-off of errors, what is refused for ever would be read for ever. It begins
-	// with a second, so that the ten looks that 48 bundles take are over after nine minutes.
+	if taken {
+		c.copies = nil
+	}
+	// An error takes the place of RequeueAfter. Without the back-off of errors, what is refused for ever would be read for ever.
 	if err := errors.Join(errs...); err != nil {
 		return reconcile.Result{}, err
 	}
