@@ -409,7 +409,10 @@ func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error
 	a := &Answer{}
 	switch {
 	case !found && known.Seed != nil: // who names a seed does not want a guess
-		return nil, fmt.Errorf("the seed does not say what becomes of its machine. %s Check --seed-namespace", e.sentences[len(e.sentences)-1].Text)
+		if machine := known.Seed.Machine(name); machine != nil {
+			return nil, fmt.Errorf("machine %s in namespace %s of the seed has no MachineDeployment, so nothing is decided on it", machine.Name, machine.Namespace)
+		}
+		return nil, fmt.Errorf("no machine in namespace %s of the seed has this node: check --seed-namespace", known.Seed.Namespace)
 	case !found:
 		e.guess()
 	default:

@@ -141,8 +141,9 @@ func decideRelease(f situation, _ *requestFlags) (change, error) {
 	case f.as.Before.Target == nil && request == "":
 		c.ask, c.done, c.says = nil, "is not preserved", []string{"There is nothing to do, because its machine is not preserved and there is no request."}
 		return c, nil
-	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse && f.as.Before.Current != nil: // a script runs it again
-		c.ask, c.done, c.says = nil, "is being released", []string{"There is nothing to do, because its machine was released before, and is still preserved for a moment."}
+	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse && f.as.Before.Current != nil && f.as.Before.Current.Expiry().After(f.snapshot.Time):
+		// Somebody runs it again. It must not take back what it has begun.
+		c.ask, c.done, c.says = nil, "is being released", []string{fmt.Sprintf("There is nothing to do, because its machine is being released. If that lasts, see 'kubectl preserve explain %s'.", f.node.Name)}
 		return c, nil
 	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse:
 		c.done = "may be preserved again"
