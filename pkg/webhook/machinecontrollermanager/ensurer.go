@@ -242,8 +242,9 @@ func (e *ensurer) holder(ctx context.Context, containers []corev1.Container, old
 	return preservationcontroller.HolderHealthTimer, nil
 }
 
-// isOlder returns whether machine-controller-manager is of a version without preservation of its own, by the tag of its image. A tag that
-// is no version, or a digest alone, says nothing: then it is as long as the image stays the one beside which machines could not expire.
+// isOlder returns whether machine-controller-manager is of a version without preservation of its own, by the tag of its image. A digest
+// alone, or a tag that is no version, says nothing. Then it is older if it has the same image as before, and machines were held for one that is
+// older: only their definition has changed since.
 func isOlder(containers []corev1.Container, old *appsv1.Deployment) bool {
 	reference := imageOf(containers)
 	image, _, _ := strings.Cut(reference, "@")
