@@ -142,6 +142,8 @@ func powerCycleInALoop(p *Pool) {
 	p.unasked(machine)
 	before, seen := p.node(p, machine), p.watchCycle(machine, nil)
 
+	// A request that comes again each second is dropped for ever while it is not known that the machine was healthy without one.
+	p.askForCycle(machine)
 	ctx, stop := context.WithCancel(p.ctx)
 	defer stop()
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -248,14 +250,14 @@ func refusedPowerCycles(p *Pool) {
 	p.unasked(maintained)
 	nm := p.maintain(maintained, nil)
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	// Before the other host is off: that machine has its health timeout to get a request.
+	p.askUntilTaken(maintained, func() {
+		p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
+	})
 	key, undo, err := p.Hosts.KeepOff(p.ctx, taken)
 	p.Expect(err).NotTo(HaveOccurred())
 	p.toHeal(taken, undo)
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, taken).Off).To(BeTrue()) })
-
-	p.askUntilTaken(maintained, func() {
-		p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
-	})
 	p.askForCycle(taken)
 	for machine, reason := range map[*machinev1alpha1.Machine]string{maintained: "maintenance", taken: key} {
 		p.told(machine, "PowerCycleWaiting", reason)
