@@ -121,23 +121,32 @@ func valuesOf(name string, data []byte) int {
 	if path.Ext(name) != ".json" {
 		return 0
 	}
-	return values(data)
+	values, _ := measure(data)
+	return values
 }
 
-// values returns how many fields and items there are in JSON at most.
-func values(data []byte) int {
-	count, inText := 0, false
+// measure returns how many fields and items there are in JSON at most, and how deeply it is nested. It makes nothing of them: that would
+// take the memory that is to be bounded.
+func measure(data []byte) (values, deepest int) {
+	depth, inText := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case c == '"':
 			inText = !inText
 		case c == '\\':
 			i++
-		case !inText && (c == '{' || c == '[' || c == ','):
-			count++
+		case inText:
+		case c == '{', c == '[':
+			values++
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}', c == ']':
+			depth--
+		case c == ',':
+			values++
 		}
 	}
-	return count
+	return values, deepest
 }
 
 // unpack returns the files of an archive.

@@ -307,21 +307,8 @@ const maxDepth = 32
 
 // checkDepth returns an error if JSON is nested more deeply than that.
 func checkDepth(data []byte) error {
-	depth, inText := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case c == '"':
-			inText = !inText
-		case c == '\\':
-			i++
-		case inText:
-		case c == '{', c == '[':
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("it is nested more than %d levels deep", maxDepth)
-			}
-		case c == '}', c == ']':
-			depth--
-		}
+	if _, depth := measure(data); depth > maxDepth {
+		return fmt.Errorf("it is nested more than %d levels deep", maxDepth)
 	}
 	return nil
 }

@@ -1325,36 +1325,34 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("Starting"))
 		})
-		It("P14, X15: knows whose taint it is while the shoot denies that it is removed, and no longer", func() {
-			w.cycle(m)
-			w.boot(m)
-			m.denied = true
-			w.run()
-			w.after(10 * time.Minute)
-			Expect(tainted(m.node)).To(BeTrue())
-			Expect(m.record()).To(HaveKeyWithValue("tainted", true))
-			m.denied = false
-			w.run()
-			Expect(tainted(m.node)).To(BeFalse())
-			Expect(m.record()).NotTo(HaveKey("tainted"), "a taint that comes later would be somebody else's")
-		})
-		It("P14, X4: answers a request while the shoot denies that what the last cycle has left is removed", func() {
-			w.cycle(m)
-			w.boot(m)
-			m.denied = true
-			w.run()
-			w.after(10 * time.Minute)
-			Expect(tainted(m.node)).To(BeTrue())
-			m.annotate(needsKey, "")
-			w.run()
-			Expect(m.phase()).To(Equal("PoweringOff"))
-			m.denied = false
-			w.act(m)
-			w.act(m)
-			w.boot(m)
-			w.run()
-			Expect(m.phase()).To(Equal("Succeeded"))
-			Expect(tainted(m.node)).To(BeFalse())
+		Context("while the shoot denies that what the last cycle has left is removed", func() {
+			BeforeEach(func() {
+				w.cycle(m)
+				w.boot(m)
+				m.denied = true
+				w.run()
+				w.after(10 * time.Minute)
+				Expect(tainted(m.node)).To(BeTrue())
+			})
+			It("P14, X15: knows whose the taint is, and no longer than it is there", func() {
+				Expect(m.record()).To(HaveKeyWithValue("tainted", true))
+				m.denied = false
+				w.run()
+				Expect(tainted(m.node)).To(BeFalse())
+				Expect(m.record()).NotTo(HaveKey("tainted"), "a taint that comes later would be somebody else's")
+			})
+			It("P14, X4: answers a request", func() {
+				m.annotate(needsKey, "")
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				m.denied = false
+				w.act(m)
+				w.act(m)
+				w.boot(m)
+				w.run()
+				Expect(m.phase()).To(Equal("Succeeded"))
+				Expect(tainted(m.node)).To(BeFalse())
+			})
 		})
 		It("X13: unties the node also if it comes late", func() {
 			w.cycle(m)
