@@ -1239,6 +1239,24 @@ var _ = Describe("Decide", func() {
 			Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
 		})
 
+		It("M3, M5: should not say that all is evicted where pods come before an open node could be handed over", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{PodSelector: "app=web"}))
+			w := newWorld(nm)
+			w.Pods, w.PodsUnread = []drain.Pod{podOf("other")}, true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			w.Node.Spec.Unschedulable = false
+			w.CordonAfter = w.now.Add(time.Minute)
+			w.PodsUnread = false
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 1, DrainProgress: 100})))
+			w.Pods = append(w.Pods, podOf("late", func(p *drain.Pod) { p.Labels = map[string]string{"app": "web"} }))
+			w.run()
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 1, WaitForEviction: []string{"shop/late"}})))
+		})
+
 		It("M5: should do nothing while the pods are not known", func() {
 			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
 			w := scheduled(nm, podOf("a"))

@@ -76,6 +76,19 @@ var _ = Describe("HasFailed", func() {
 		Expect(failed).To(BeFalse())
 	})
 
+	DescribeTable("a machine that is preserved", func(node *corev1.Node, since time.Time, opts ...MachineOption) {
+		d := decide(node, opts...)
+		Expect(d.Target).NotTo(BeNil())
+		at, failed := d.HasFailed()
+		Expect(failed).To(Equal(!since.IsZero()))
+		Expect(at).To(BeTemporally("==", since))
+	},
+		Entry("should have failed once it is preserved because of that", Node("m", NotReady), began, Phase(machinev1alpha1.MachineUnknown, began), Annotation(preserve, "now")),
+		Entry("should have failed for as long as it is", Node("m", NotReady), now.Add(-time.Hour), Phase(machinev1alpha1.MachineUnknown, began), Annotation(preserve, "now"),
+			Preserved("Failed:Preserved", "now", now.Add(time.Hour)), Annotation(prefix+"failed-since", now.Add(-time.Hour).Format(time.RFC3339))),
+		Entry("should not have failed when a person asks for a healthy one", Node("m"), time.Time{}, Phase(machinev1alpha1.MachineRunning, began), Annotation(preserve, "now")),
+	)
+
 	DescribeTable("a machine that is healthy again", func(phase string, has bool) {
 		d := decide(Node("m"), Phase(machinev1alpha1.MachineRunning, began), Annotation(preserve, "now"), Preserved(phase, "now", now.Add(time.Hour)))
 		Expect(d.Target.Failed).To(BeFalse())

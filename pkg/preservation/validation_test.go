@@ -413,6 +413,20 @@ var _ = Describe("Validation", func() {
 				expectFree(g)
 			})
 
+			It("V1 M13: should wait until a failed machine that something else keeps has recovered", func() {
+				g := failed()
+				edit(g, NodeAnnotation(maintenance, stamp(now)))
+				settle(g, now)
+				later := now.Add(time.Hour)
+				edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }), Taint("node.machine.sapcloud.io/preserved", later))
+				Expect(settle(g, later)).To(ConsistOf(RuleMaintenanceOver), "it does not fail anew")
+				Expect(tainted(g)).To(BeTrue())
+				Expect(causes(g)).To(ConsistOf("auto", "maintenance"))
+				edit(g, Phase(machinev1alpha1.MachineRunning, later), ready)
+				settle(g, later)
+				expectGated(g, later.Add(timeout), "auto", "validation")
+			})
+
 			It("V1 X10: should keep the taint through a power cycle, and begin when that is over", func() {
 				g := failed()
 				edit(g, Annotation(remediation, stamp(now.Add(time.Hour))))
