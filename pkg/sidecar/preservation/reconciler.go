@@ -190,11 +190,6 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	if err == nil {
 		err = r.readNodes(ctx, group.Members)
 	}
-	for i := range group.Members {
-		if m := &group.Members[i]; err == nil && group.MissesLabels(*m) {
-			r.readLabels(ctx, m)
-		}
-	}
 	if err == nil && group.SharedIn != "" {
 		err = r.readElsewhere(ctx, reader, deployment, &group)
 	}
@@ -205,6 +200,7 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	if err != nil {
 		return group, nil, now, err
 	}
+	r.readLabels(ctx, group)
 	if adjust != nil {
 		adjust(&group)
 	}
@@ -219,14 +215,21 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	return group, preservation.Decide(claimed, now), now, nil
 }
 
-// readLabels reads a node from the API server for its labels. If that fails, what the cache has stays: its node cannot be written either.
-func (r *Reconciler) readLabels(ctx context.Context, m *facts.Member) {
-	_ = executor.Call(ctx, callTimeout, func(ctx context.Context) error {
-		node, err := shoot.ReadNode(ctx, r.NodeReader, m.Node.Name)
-		if node != nil {
-			m.Node = node
+// readLabels reads from the API server the nodes whose labels the cache does not have. What cannot be read stays as the cache has it: such a
+// node cannot be written either. It comes after all other reads, because it may take all the time that is left for them (P12).
+func (r *Reconciler) readLabels(ctx context.Context, group preservation.Group) {
+	workqueue.ParallelizeUntil(ctx, parallelTasks, len(group.Members), func(i int) {
+		m := &group.Members[i]
+		if !group.MissesLabels(*m) {
+			return
 		}
-		return err
+		_ = executor.Call(ctx, callTimeout, func(ctx context.Context) error {
+			node, err := shoot.ReadNode(ctx, r.NodeReader, m.Node.Name)
+			if node != nil {
+				m.Node = node
+			}
+			return err
+		})
 	})
 }
 

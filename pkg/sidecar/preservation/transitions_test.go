@@ -5,7 +5,9 @@
 package preservation_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -14,7 +16,10 @@ import (
 	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -237,6 +242,28 @@ var _ = Describe("Transitions", func() {
 				e.api.write = nil
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
+			})
+
+			It("P12: should read labels last, because nothing can be read any more after an API server that does not answer", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", running, Preserved("Running:Preserved", "validation", now.Add(10*time.Minute))), Node("m"))
+				e.editDeployment(ctx, DeploymentAnnotation(prefix+"validation-settings", `{"label":"example.com/gpu=healthy","timeout":"20m"}`))
+				e.Storm = facts.StormLimits{MaxFailing: 1, SettlingTime: time.Minute}
+				var late atomic.Bool
+				e.NodeReader = interceptor.NewClient(e.shoot, interceptor.Funcs{
+					Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+						late.Store(true)
+						return context.DeadlineExceeded
+					},
+				})
+				e.api.read = func(string) error {
+					if late.Load() {
+						return context.DeadlineExceeded
+					}
+					return nil
+				}
+				_, err := e.reconcile(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(late.Load()).To(BeTrue())
 			})
 
 			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
