@@ -62,9 +62,10 @@ func TestFiles(t *testing.T) {
 	} {
 		g.Expect(isCode(path)).To(Equal(code), path)
 	}
-	g.Expect(mostOf([]string{"d", "c", "b", "a", "c", "d", "d"})).To(Equal([]string{"d", "c", "a"}))
+	g.Expect(mostOf([]string{"g", "f", "e", "pkg/drain/d", "c", "b", "g", "g", "f"})).To(Equal([]string{"g", "f", "pkg/drain/d", "b", "c"}))
 	g.Expect(mostOf(nil)).To(BeEmpty())
 	g.Expect(links([]string{"pkg/p/f.go", "pkg/p/g_test.go"})).To(Equal("[f](../../pkg/p/f.go), [g](../../pkg/p/g_test.go)"))
+	g.Expect(links([]string{"pkg/p/f.go", "pkg/q/f.go"})).To(Equal("[p/f](../../pkg/p/f.go), [q/f](../../pkg/q/f.go)"))
 }
 
 func TestReference(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Budgets are the pod selectors of PodDisruptionBudgets by namespace. What is not known of a namespace protects its pods.
+// Budgets are the pod selectors of PodDisruptionBudgets by namespace. The pods of a namespace that is not known count as protected.
 type Budgets map[string][]labels.Selector
 
 // Know adds budgets of a namespace, none if there are none. It is known from then on: all of them are to be added before it is asked.
@@ -21,7 +21,7 @@ func (b Budgets) Know(namespace string, budgets []policyv1.PodDisruptionBudget) 
 	for i := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
 		if err != nil {
-			selector = labels.Everything() // the API server lets none pass
+			selector = labels.Everything() // the API server admits no such selector
 		}
 		selectors = append(selectors, selector)
 	}

@@ -58,8 +58,8 @@ func IsCondition(t corev1.NodeConditionType) bool { return slices.Contains(condi
 
 // Show says how far a drain is. It writes when the drain begins and when it ends: what somebody does to the conditions in between stays,
 // because two that insist would write in a loop. That there is no drain any more it writes at any time, so that nothing is left behind. How
-// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing. What is said of a
-// maintenance the preservation leaves (M16), until HandOver.
+// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing. What a maintenance
+// has written stays until HandOver, whatever else goes on (M16).
 func (w Writer) Show(node *corev1.Node, was, is Course, message string, now time.Time) {
 	switch {
 	case is == NoDrain:
@@ -149,7 +149,7 @@ func ClearAll(node *corev1.Node) {
 
 func isOurs(c corev1.NodeCondition) bool { return slices.Contains(writers, Writer(c.Reason)) }
 
-// Touches says that two versions of a node differ in what is said of drains, or would if nothing were said of a maintenance. Somebody else may
+// Touches says that two versions of a node differ in the conditions of drains, or would if no maintenance had written these. Somebody else may
 // have written that since the node was read: a patch would change, or remove, what is theirs by now.
 func Touches(before, after *corev1.Node) bool {
 	if WriterMaintenance.HasWritten(before) && CourseOfPreserved(before) != CourseOfPreserved(after) {

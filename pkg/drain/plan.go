@@ -96,8 +96,8 @@ func EvictionPolicy(timeout time.Duration) Policy {
 
 // Plan returns what is to be done with each of the pods now, in their order, when to look again, and whether the drain
 // that began at since has failed (D12). It is to be looked at again when pods or budgets change, or else at next, which
-// is after now; zero stands for never. Pods of ignored namespaces are waited for. Of which nobody knows whether a budget
-// selects them, their time has come when it has for both groups. Deletions are what was deleted on the node before, nil for
+// is after now; zero stands for never. Pods of ignored namespaces are waited for. A pod of which nobody knows whether a budget
+// selects it is due when the pods of both groups are. Deletions are what was deleted on the node before, nil for
 // nothing.
 func Plan(now, since time.Time, pods []Pod, budgets Budgets, deletions Deletions, policy Policy) (actions []Action, next time.Time, failed bool) {
 	wake := func(t time.Time) {

@@ -209,7 +209,7 @@ func (d *decision) decide() {
 	if d.Node != nil {
 		d.proceed(current, ending, planned)
 	}
-	// What cannot be written of these must not keep the node's maintenance waiting.
+	// These wait for what is written because of the node's maintenance: what cannot be written of them must not keep that waiting.
 	if len(d.Writes) == 0 && !d.ReadMaintenances {
 		for _, nm := range others {
 			d.settle(nm)

@@ -122,7 +122,8 @@ func annotate(node *corev1.Node, now time.Time) {
 	}
 }
 
-// setConditions makes the conditions of a node those that are wanted, by type with their messages. What is of others stays.
+// setConditions makes the conditions of a node those that are wanted, by type with their messages. One that others have written becomes ours
+// if it is wanted, and stays if not.
 func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string, now time.Time) {
 	for _, t := range nodeConditions {
 		message, want := wanted[t]
@@ -227,8 +228,8 @@ func isEmptied(node *corev1.Node) bool {
 
 // Clean returns the writes that remove from a node all that a maintenance has left there, for a shoot that is to do without.
 // Machines need not be known: the cordon stays where the node itself shows that its machine is terminated or updated in place
-// (M15). One of which neither can be seen yet is uncordoned, and machine-controller-manager cordons it again when it drains;
-// where the shoot has made such a sign up, it is the shoot that has to uncordon.
+// (M15). A node that does not show it yet is uncordoned, and machine-controller-manager cordons it again when it drains. Where somebody in
+// the shoot only pretends it, the shoot has to uncordon the node.
 func Clean(node *corev1.Node) []intent.Write {
 	return nodeWrites(node,
 		func(after *corev1.Node) { giveBack(after, isEmptied(node)) },

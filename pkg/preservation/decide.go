@@ -198,7 +198,7 @@ type Decision struct {
 	fresh bool
 	// gated says that the node has or gets the taint although nothing of it is to go (V2).
 	gated bool
-	// elsewhere says that the machine is one of another MachineDeployment of the pool, apart that this one has places of its own (P20).
+	// elsewhere says that the machine is one of another MachineDeployment of the pool (P20), and apart that this one has places of its own.
 	elsewhere, apart bool
 	// granted says that the machine was given a place that is not written on it yet (P20), or asks for one while it has another.
 	granted bool

@@ -49,7 +49,8 @@ func (d *Decision) comesBack(s Span, g Group) time.Time {
 	return from.Add(g.Timeouts.For(d.Machine).Health)
 }
 
-// readSpans reads for how long the machine was preserved, and what of that has come back by now.
+// readSpans reads for how long the machine was preserved, and what of that has come back by now. It bounds what people and the share ask for
+// (P13).
 func (d *Decision) readSpans(g Group, now time.Time) {
 	left := func(s Span) Span {
 		if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {

@@ -120,6 +120,7 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 	})
 }
 
+// protection returns the write that protects the node from the autoscaler (P5), and puts its taint on or takes it off.
 func protection(d Decision, now time.Time) intent.Write {
 	begins := d.beginsDrain()
 	return intent.Write{

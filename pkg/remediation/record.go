@@ -60,8 +60,8 @@ type record struct {
 	Cycles []time.Time `json:"cycles,omitempty"`
 }
 
-// catchUp has what a clock that was ahead has dated into the future begin now: nothing is waited for an hour longer because the clock
-// was set back by an hour (X5). It returns whether there was anything.
+// catchUp has what a clock that was ahead has dated into the future begin now: no phase and no servicing lasts an hour longer
+// because the clock was set back by an hour (X5). It returns whether there was anything.
 func (r *record) catchUp(now time.Time) bool {
 	ahead := r.Since.After(now) || r.Servicing.After(now)
 	if r.Since.After(now) {

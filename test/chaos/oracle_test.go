@@ -330,7 +330,7 @@ var _ = Describe("oracle", func() {
 		after(2 * time.Second)
 		Expect(violations()).To(ConsistOf(blamed...))
 	},
-		Entry("should be blamed", func() {}, ContainSubstring("m was handed over, and is not cordoned for more than 1m5s (M3)")),
+		Entry("should be blamed", func() {}, ContainSubstring("m was handed over, and is not cordoned for more than 47s (M3)")),
 		Entry("should not be if none is asked for", func() {
 			maintain("one", "m", maintenancev1alpha1.PhaseReady, func(nm *maintenancev1alpha1.NodeMaintenance) { nm.Spec.Cordon = new(false) })
 		}),

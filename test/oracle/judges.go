@@ -227,8 +227,8 @@ func TooMany(nodes []string, limit int) *Violation {
 
 // A cordon that somebody takes away is put back later each time, from the shortest to the longest time (M3).
 const (
-	ShortestCordon = 10 * time.Second
-	LongestCordon  = 5 * time.Minute
+	ShortestCordon = time.Second
+	LongestCordon  = time.Minute
 )
 
 // Cordon is what is known of the cordon of a node.

@@ -289,9 +289,9 @@ var _ = Describe("judges", func() {
 		It("should be put back, the later the more often it was taken away", func() {
 			beBlamed(judge(time.Hour), "")
 			see(false)
-			beBlamed(judge(65*time.Second), "")
-			beBlamed(judge(66*time.Second), "M3")
-			beBlamed(judge(66*time.Second, goesOn(ShootAway)), "")
+			beBlamed(judge(47*time.Second), "")
+			beBlamed(judge(48*time.Second), "M3")
+			beBlamed(judge(48*time.Second, goesOn(ShootAway)), "")
 			for range 20 {
 				see(true)
 				see(false)
@@ -302,7 +302,7 @@ var _ = Describe("judges", func() {
 
 		It("should be blamed only since the node was handed over", func() {
 			see(false)
-			beBlamed(world.PutBack(cordon, now.Add(time.Hour), now.Add(time.Hour+time.Minute)), "")
+			beBlamed(world.PutBack(cordon, now.Add(time.Hour), now.Add(time.Hour+47*time.Second)), "")
 		})
 	})
 })

@@ -236,7 +236,7 @@ var _ = Describe("Faulty API", func() {
 				})
 			}
 
-			It("P12: should return an error when reading a node panics", func(ctx SpecContext) {
+			It("should return an error when reading a node panics", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.api.read = func(cluster string) error {
 					if cluster == "shoot" {

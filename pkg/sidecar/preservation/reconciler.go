@@ -200,7 +200,7 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	if err != nil {
 		return group, nil, now, err
 	}
-	r.readLabels(ctx, group)
+	r.readLiveLabels(ctx, group)
 	if adjust != nil {
 		adjust(&group)
 	}
@@ -215,9 +215,9 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	return group, preservation.Decide(claimed, now), now, nil
 }
 
-// readLabels reads from the API server the nodes whose labels the cache does not have. What cannot be read stays as the cache has it: such a
+// readLiveLabels reads from the API server the nodes whose labels the cache does not have. What cannot be read stays as the cache has it: such a
 // node cannot be written either. It comes after all other reads, because it may take all the time that is left for them (P12).
-func (r *Reconciler) readLabels(ctx context.Context, group preservation.Group) {
+func (r *Reconciler) readLiveLabels(ctx context.Context, group preservation.Group) {
 	workqueue.ParallelizeUntil(ctx, parallelTasks, len(group.Members), func(i int) {
 		m := &group.Members[i]
 		if !group.MissesLabels(*m) {

@@ -25,7 +25,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// patience is how long a round waits for the tasks that it has begun.
+// patience is how long a round waits for the tasks that it has begun (P12).
 var patience = 2 * time.Second
 
 const (
