@@ -386,8 +386,14 @@ var _ = Describe("Decide", func() {
 		Entry("without one", maintenanceOption(uncordoned)),
 	)
 
-	It("M16: should tell of no drain where there is none", func() {
-		w := scheduled(maintenance("a"))
+	It("M16: should tell of no drain where there is none, not even for a moment", func() {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		w.run()
+		w.schedule(nm)
+		for w.step() {
+			Expect(w.nodeConditions()).NotTo(ContainElement(ContainSubstring("Drain")), w.phase(nm))
+		}
 		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
 	})
 

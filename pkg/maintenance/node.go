@@ -158,7 +158,10 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	if drainsAgain(nm) {
 		drained = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
 	}
+	shows := phase == v1alpha1.PhaseDraining || phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseRequestorFailed
 	switch {
+	case nm.Spec.DrainSpec == nil || !shows:
+		drain.HandOver(node, all, now)
 	case phase == v1alpha1.PhaseDraining && !all:
 		writer.Clear(node, drain.ConditionDrained)
 		writer.Set(node, drain.ConditionDrainInProgress, true, drains, now)
@@ -168,8 +171,6 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 			was = drain.UnderWay
 		}
 		writer.Show(node, was, drain.UnderWay, drains, now)
-	case phase != v1alpha1.PhaseReady && phase != v1alpha1.PhaseRequestorFailed || nm.Spec.DrainSpec == nil:
-		drain.HandOver(node, all, now)
 	case !all:
 		writer.Clear(node, drain.ConditionDrainInProgress)
 		writer.Set(node, drain.ConditionDrained, true, drained, now)
