@@ -34,6 +34,9 @@ const (
 	// annotationOperation with operationIgnore keeps metal-operator from a Server.
 	annotationOperation = "metal.ironcore.dev/operation"
 
+	// annotationUnlisted on a Pod is since when provider-local does not list it.
+	annotationUnlisted = "landscape.machine-preservation/unlisted"
+
 	// AnnotationLasting on a Server with any value has it stay when its machine goes, for others.
 	AnnotationLasting = "landscape.machine-preservation/lasting"
 

@@ -22,8 +22,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
 
-// bindTime is for how long metal-operator may bind the claim of a machine to a Server that is there.
-const bindTime = 10 * time.Second
+const (
+	// bindTime is for how long metal-operator may bind the claim of a machine to a Server that is there.
+	bindTime = 10 * time.Second
+	// listTime is for how long machine-controller-manager may go on with a list of Pods that it has made: it deletes orphans one by one.
+	listTime = 6 * time.Second
+)
 
 // reconciler gives a machine a host, and switches it.
 type reconciler struct {
@@ -49,7 +53,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, fmt.Errorf("could not read the machine: %w", err)
 	}
-	if err := r.identify(ctx, machine); err != nil {
+	wait, err := r.identify(ctx, machine)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	server, err := r.provision(ctx, request.NamespacedName)
@@ -62,31 +67,39 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.boot(ctx, request.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.follow(ctx, request.NamespacedName, server)
+	return reconcile.Result{RequeueAfter: wait}, r.follow(ctx, request.NamespacedName, server)
 }
 
 // identify gives a machine the provider id that it would have from machine-controller-manager's provider for ironcore, as soon as
 // it has one. Its Pod is taken away from those before that which provider-local lists: machine-controller-manager would delete
-// it, as one that belongs to no machine with its id.
-func (r *reconciler) identify(ctx context.Context, machine *machinev1alpha1.Machine) error {
+// it, as one that belongs to no machine with its id. It returns how long to wait until no list has the Pod any more.
+func (r *reconciler) identify(ctx context.Context, machine *machinev1alpha1.Machine) (wait time.Duration, err error) {
 	id := providerScheme + client.ObjectKeyFromObject(machine).String()
 	if machine.DeletionTimestamp != nil || machine.Spec.ProviderID == "" || machine.Spec.ProviderID == id {
-		return nil
+		return 0, nil
 	}
 	pod, err := hosts.Machine(ctx, r.client, client.ObjectKeyFromObject(machine))
 	if err != nil || pod == nil {
-		return err
+		return 0, err
 	}
-	unlisted := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, labelListed)
-	if err := r.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, unlisted)); err != nil {
-		return fmt.Errorf("could not keep the pod of the machine from being listed: %w", err)
+	now := r.clock.Now()
+	since, err := time.Parse(time.RFC3339Nano, pod.Annotations[annotationUnlisted])
+	if err != nil {
+		unlisted := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:%q}}}`, labelListed, annotationUnlisted, now.Format(time.RFC3339Nano))
+		if err := r.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, unlisted)); err != nil {
+			return 0, fmt.Errorf("could not keep the pod of the machine from being listed: %w", err)
+		}
+		since = now
+	}
+	if wait := since.Add(listTime).Sub(now); wait > 0 {
+		return wait, nil
 	}
 	before := machine.DeepCopy()
 	machine.Spec.ProviderID = id
 	if err := r.client.Patch(ctx, machine, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("could not write the provider id: %w", err)
+		return 0, fmt.Errorf("could not write the provider id: %w", err)
 	}
-	return nil
+	return 0, nil
 }
 
 // provision makes claim and Server, and returns the Server. metal-operator does not see the Server before it is discovered. Where there

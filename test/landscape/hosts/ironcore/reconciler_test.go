@@ -93,11 +93,19 @@ var _ = Describe("reconciler", func() {
 		Expect(machine.Spec.ProviderID).To(BeEmpty())
 		machine.Spec.ProviderID = pod.Name
 		Expect(c.Update(ctx, machine)).To(Succeed())
+		begin := r.clock.Now()
+		for _, passed := range []time.Duration{0, listTime - time.Second} { // a list may have the Pod for so long
+			r.clock = testclock.NewFakePassiveClock(begin.Add(passed))
+			Expect(r.Reconcile(ctx, reconcile.Request{NamespacedName: key})).To(Equal(reconcile.Result{RequeueAfter: listTime - passed}))
+			Expect(c.Get(ctx, key, machine)).To(Succeed())
+			Expect(machine.Spec.ProviderID).To(Equal(pod.Name))
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+			Expect(pod.Labels).To(Equal(map[string]string{"machine": key.Name}))
+		}
+		r.clock = testclock.NewFakePassiveClock(begin.Add(listTime))
 		settle(ctx)
 		Expect(c.Get(ctx, key, machine)).To(Succeed())
 		Expect(machine.Spec.ProviderID).To(Equal("ironcore-metal://shoot--a/m"))
-		Expect(c.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
-		Expect(pod.Labels).To(Equal(map[string]string{"machine": key.Name}))
 	})
 
 	It("should have metal-operator choose among Servers that stay, and give a machine one of its own if it finds none", func(ctx SpecContext) {
