@@ -29,7 +29,6 @@ var defects = []defect{
 	{"P1: a machine that fails again asks for no place", domain + "ongoing.go", "d.claims = !d.asked && d.Target.HasPlace(now)", "d.claims = d.asked && d.Target.HasPlace(now)"},
 	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
 	{"P5: a protection that somebody took away is not put back", domain + "steps.go", "		if marks {\n			steps = append(steps, protection(d, now))", "		if marks && (d.Current == nil || d.Current.Failed != d.Target.Failed || d.Current.Provisional) {\n			steps = append(steps, protection(d, now))"},
-	{"P6: what operators edit in the status is not read", domain + "record.go", "inStatus != nil && IsExpiryInStatus(machine) {\n		expiry", "inStatus == nil && IsExpiryInStatus(machine) {\n		expiry"},
 	{"P6: another timeout goes for what is kept already", domain + "ongoing.go", "if claim.Expiry.IsZero() { // made", "if claim.Expiry.IsZero() || !a.exempt && g.Timeout < 2*time.Hour { // made"},
 	{"P6: a validation moves what an operator has edited", domain + "validation.go", "	d.Target.drop(v1alpha1.CauseValidation)\n	if d.Target.worked() {", "	d.Target.drop(v1alpha1.CauseValidation)\n	for i := range d.Target.Claims {\n		d.Target.Claims[i].Expiry = since.Add(90 * time.Minute)\n	}\n	if d.Target.worked() {"},
 	{"P8: the hold comes last", domain + "steps.go", "		steps = append(steps, holder.hold(d, timeouts)...)\n		if marks {\n			steps = append(steps, protection(d, now))\n		}", "		if marks {\n			steps = append(steps, protection(d, now))\n		}\n		steps = append(steps, holder.hold(d, timeouts)...)"},
@@ -81,7 +80,9 @@ var defectsOf061 = []defect{
 	{"R5: a time that is too short counts", domain + "request.go", "timeout >= v1alpha1.MinMachinePreserveTimeout && ", "timeout > 0 && "},
 }
 
-// defectsOf062 show only beside machine-controller-manager 0.62, which is told on the Machine or the Node what it is to hold.
+// defectsOf062 show only beside machine-controller-manager 0.62, which is told on the Machine or the Node what it is to hold, and in the status
+// of the Machine until when.
 var defectsOf062 = []defect{
+	{"P6: what operators edit in the status is not read", domain + "record.go", "inStatus != nil && IsExpiryInStatus(machine) {\n		expiry", "inStatus == nil && IsExpiryInStatus(machine) {\n		expiry"},
 	{"P8: what holds a machine moves where it is not seen yet", domain + "preserveexpiry.go", " || d.isUnseen() {", " {"},
 }
