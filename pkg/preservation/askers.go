@@ -49,8 +49,8 @@ type asker struct {
 	settle func(d *Decision, a *asker, g Group, now time.Time)
 }
 
-// askers are all that there are, in the order in which they are heard for a machine without a claim. Their claims are settled in the
-// opposite order: a remediation comes last, because it depends on whether other claims are left.
+// askers are all that there are, in the order in which they are heard for a machine without a claim: against false, only the first of them
+// can begin. Their claims are settled in the opposite order: a remediation comes last, because it depends on whether other claims are left.
 var askers = []*asker{
 	{cause: v1alpha1.CauseNow, begun: WhyAskedFor, weight: 3, personal: true,
 		asks: requested(v1alpha1.CauseNow), spend: (*Decision).spendRequest},
@@ -77,12 +77,13 @@ func first(is func(*asker) bool) *asker {
 	return nil
 }
 
-// askerOf returns the asker of a cause. A cause that is not known is of a version with more askers.
+// askerOf returns the asker of a cause. A cause that is not known is of a version with more askers: nobody knows whether its claim needs a
+// place, or rests on a request, so it needs none until it ends, and uses nothing up.
 func askerOf(cause string) *asker {
 	if a := first(func(a *asker) bool { return a.cause == cause }); a != nil {
 		return a
 	}
-	return &asker{cause: cause, asks: requested(cause), spend: (*Decision).spendRequest}
+	return &asker{cause: cause, exempt: true, asks: requested(cause), spend: (*Decision).spendNothing}
 }
 
 // Causes returns all causes of claims.

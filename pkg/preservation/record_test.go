@@ -55,6 +55,18 @@ var _ = Describe("Record", func() {
 		Expect((&Record{Failed: true}).HasEvidence(Machine("m"))).To(BeFalse())
 	})
 
+	It("P1 T8: should preserve a machine until its expiry for a cause that only a later version knows, and use up no request with that", func() {
+		for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+			end := Start.Add(2 * time.Hour)
+			g := worldOf(holder, facts.Member{Node: Node("m", NotReady), Machine: Machine("m", failing(Start.Add(time.Hour)), Preserved("Failed:Preserved", "later", end))})
+			g.Share = new(int32(0))
+			settle(g, Start.Add(time.Hour))
+			Expect(causes(g)).To(ConsistOf("later"))
+			d := Decide(g.Group, end)[0]
+			Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Why", WhyExpired), HaveField("ConsumeRequest", BeFalse())))
+		}
+	})
+
 	It("P11: should tell each cause of which it is known why", func() {
 		Expect(Causes()).To(ConsistOf("now", "when-failed", "auto", "maintenance", "remediation", "validation"))
 		for _, cause := range Causes() {
