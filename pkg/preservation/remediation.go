@@ -132,8 +132,10 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 	switch {
 	case d.takesOver:
 	case d.isWell():
-		d.become(RuleRemediation, WhyPowerCycleOver)
-		d.Verdict = Untold
+		if d.Verdict == Untold { // what ends with it may be what people are told of
+			d.become(RuleRemediation, WhyPowerCycleOver)
+			d.Verdict = Untold
+		}
 		d.comeBack(g, now)
 	default:
 		d.become(RuleClaims, WhyPowerCycleOver)

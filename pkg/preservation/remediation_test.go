@@ -366,6 +366,18 @@ var _ = Describe("Remediation", func() {
 				expectFree(g)
 			})
 
+			It("X10 M12 P11: should end in silence, but for what is told of a maintenance that ends in the same look", func() {
+				g := remediated(NodeAnnotation(maintenance, stamp(now)))
+				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+				exhausted := now.Add(24 * time.Hour)
+				edit(g, asks(exhausted.Add(time.Hour)))
+				settle(g, now)
+				edit(g, over)
+				Expect(settle(g, exhausted)).To(ConsistOf(RuleRelease))
+				Expect(g.told).To(And(HaveField("Verdict", Told), HaveField("Why", WhyMaintenanceExhausted)))
+				expectFree(g)
+			})
+
 			It("X10 T5: should ask for the place with a tenth of the machine's own health timeout left, at most", func() {
 				g := remediated()
 				g.Share = new(int32(1))
