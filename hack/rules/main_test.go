@@ -66,6 +66,7 @@ func TestFiles(t *testing.T) {
 	g.Expect(mostOf(nil)).To(BeEmpty())
 	g.Expect(links([]string{"pkg/p/f.go", "pkg/p/g_test.go"})).To(Equal("[f](../../pkg/p/f.go), [g](../../pkg/p/g_test.go)"))
 	g.Expect(links([]string{"pkg/p/f.go", "pkg/q/f.go"})).To(Equal("[p/f](../../pkg/p/f.go), [q/f](../../pkg/q/f.go)"))
+	g.Expect(links([]string{"pkg/p/f.go", "pkg/q/p/f.go"})).To(Equal("[pkg/p/f](../../pkg/p/f.go), [q/p/f](../../pkg/q/p/f.go)"))
 }
 
 func TestReference(t *testing.T) {

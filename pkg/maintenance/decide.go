@@ -341,6 +341,9 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 		case v1alpha1.PhaseScheduled, v1alpha1.PhaseCordon, v1alpha1.PhaseWaitForPodCompletion:
 			conditions[ConditionMaintenancePlanned] = name + " prepares the node."
 		case v1alpha1.PhaseDraining:
+			if current.Spec.DrainSpec == nil { // the phase is only passed, unless the node is open
+				conditions[ConditionMaintenancePlanned] = name + " prepares the node."
+			}
 		default:
 			conditions[ConditionMaintenanceInProgress] = name + " has the node."
 		}

@@ -386,15 +386,38 @@ var _ = Describe("Decide", func() {
 		Entry("without one", maintenanceOption(uncordoned)),
 	)
 
-	It("M16: should tell of no drain where there is none, not even for a moment", func() {
+	DescribeTable("M16: should tell of no drain where there is none, and change conditions once", func(drainConditions bool) {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		w.DrainConditions = drainConditions
+		w.run()
+		w.schedule(nm)
+		var shown [][]string
+		for w.step() {
+			shown = append(shown, w.nodeConditions())
+		}
+		Expect(slices.CompactFunc(shown, slices.Equal)).To(Equal([][]string{{"MaintenancePlanned"}, {"MaintenanceInProgress"}}))
+		w.get(nm).Spec.DrainSpec = &v1alpha1.DrainSpec{}
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"), "nothing has been drained")
+	},
+		Entry("where only maintenances are shown", false),
+		Entry("D13: where all drains are", true),
+	)
+
+	It("M16: should tell of a maintenance without a drain while its node is open", func() {
 		nm := maintenance("a")
 		w := newWorld(nm)
 		w.run()
 		w.schedule(nm)
-		for w.step() {
-			Expect(w.nodeConditions()).NotTo(ContainElement(ContainSubstring("Drain")), w.phase(nm))
+		for w.phase(nm) != "Draining" {
+			w.step()
 		}
-		Expect(w.nodeConditions()).To(ConsistOf("MaintenanceInProgress"))
+		w.Node.Spec.Unschedulable = false
+		w.CordonAfter = w.now.Add(time.Minute)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Draining"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
 	})
 
 	Describe("what others see of its drain", func() {

@@ -158,14 +158,15 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	if drainsAgain(nm) {
 		drained = describe(nm) + " has drained the node, and evicts pods that came to the node while it was not cordoned."
 	}
-	shows := phase == v1alpha1.PhaseDraining || phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseRequestorFailed
+	drainsNow := phase == v1alpha1.PhaseDraining
+	hasDrained := (phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseRequestorFailed) && nm.Status.Drain != nil
 	switch {
-	case nm.Spec.DrainSpec == nil || !shows:
+	case nm.Spec.DrainSpec == nil || !drainsNow && !hasDrained:
 		drain.HandOver(node, all, now)
-	case phase == v1alpha1.PhaseDraining && !all:
+	case drainsNow && !all:
 		writer.Clear(node, drain.ConditionDrained)
 		writer.Set(node, drain.ConditionDrainInProgress, true, drains, now)
-	case phase == v1alpha1.PhaseDraining:
+	case drainsNow:
 		was := drain.NoDrain
 		if _, _, begun := drainTimes(nm); begun {
 			was = drain.UnderWay
@@ -184,7 +185,8 @@ func showDrain(node *corev1.Node, nm *v1alpha1.NodeMaintenance, all bool, now ti
 	}
 }
 
-// stageOf returns the stage of the maintenance that a node shows. It only grows until the node is given back, or a maintenance is set back.
+// stageOf returns the stage of the maintenance that a node shows. It only grows until the node is given back, a maintenance is set back, or its
+// drainSpec is removed.
 func stageOf(node *corev1.Node) int {
 	switch {
 	case isHandedOver(node):

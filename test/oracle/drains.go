@@ -52,14 +52,12 @@ func drainByCondition(node *corev1.Node) course {
 
 // drainByPhase returns how far the drain of a maintenance is, nil for none.
 func drainByPhase(nm *maintenancev1alpha1.NodeMaintenance) course {
-	if nm != nil {
+	if nm != nil && nm.Spec.DrainSpec != nil {
 		switch PhaseOf(nm) {
 		case maintenancev1alpha1.PhaseDraining:
 			return underWay
 		case maintenancev1alpha1.PhaseReady, maintenancev1alpha1.PhaseRequestorFailed:
-			if nm.Spec.DrainSpec != nil {
-				return over
-			}
+			return over
 		}
 	}
 	return none

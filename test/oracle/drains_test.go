@@ -100,6 +100,8 @@ var _ = Describe("judges of what others see of drains", func() {
 		Entry("that of a maintenance that is over", node(shown(isFalse, isTrue, "NodeMaintenance")), true, phased("Ready", true), false, false),
 		Entry("that of a maintenance as if it was under way", node(shown(isTrue, isFalse, "NodeMaintenance")), true, phased("Ready", true), false, true),
 		Entry("that of a maintenance without a drain", node(), true, phased("Ready", false), false, false),
+		Entry("nothing of a maintenance that is about to be handed over without a drain", node(), true, phased("Draining", false), false, false),
+		Entry("the drain of a maintenance without one", node(only("DrainInProgress", isTrue, "NodeMaintenance")), false, phased("Draining", false), false, true),
 		Entry("nothing of that of a maintenance", node(), true, phased("Ready", true), false, true),
 		Entry("that of a maintenance in the way of maintenances", node(only("Drained", isTrue, "NodeMaintenance")), false, phased("Ready", true), false, false),
 		Entry("more than that", node(shown(isFalse, isTrue, "NodeMaintenance")), false, phased("Ready", true), false, true),

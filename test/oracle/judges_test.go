@@ -303,6 +303,7 @@ var _ = Describe("judges", func() {
 		It("should be blamed only since the node was handed over", func() {
 			see(false)
 			beBlamed(world.PutBack(cordon, now.Add(time.Hour), now.Add(time.Hour+47*time.Second)), "")
+			beBlamed(world.PutBack(cordon, now.Add(time.Hour), now.Add(time.Hour+48*time.Second)), "M3")
 		})
 	})
 })

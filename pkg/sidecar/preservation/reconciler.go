@@ -184,23 +184,14 @@ func (r *Reconciler) forget(ctx context.Context, deployment string) {
 // decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place
 // within the share count as having it: their record may be written, or not, at any time (P1). The group may be adjusted before.
 func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*task, adjust func(*preservation.Group)) (preservation.Group, []preservation.Decision, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	group, err := r.group(ctx, reader, deployment, anyMachine)
+	group, err := r.read(ctx, reader, deployment)
 	if err == nil {
-		err = r.readNodes(ctx, group.Members)
-	}
-	if err == nil && group.SharedIn != "" {
-		err = r.readElsewhere(ctx, reader, deployment, &group)
+		r.readLiveLabels(ctx, group)
 	}
 	now := r.Clock.Now()
-	if err == nil && r.Storm.Enabled() {
-		group.Storm, err = r.storm(ctx, deployment.Namespace, now)
-	}
 	if err != nil {
 		return group, nil, now, err
 	}
-	r.readLiveLabels(ctx, group)
 	if adjust != nil {
 		adjust(&group)
 	}
@@ -215,15 +206,34 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	return group, preservation.Decide(claimed, now), now, nil
 }
 
-// readLiveLabels reads from the API server the nodes whose labels the cache does not have. What cannot be read stays as the cache has it: such a
-// node cannot be written either. It comes after all other reads, because it may take all the time that is left for them (P12).
+// read reads a MachineDeployment's machines through reader, with all that a decision on them depends on.
+func (r *Reconciler) read(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) (preservation.Group, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	group, err := r.group(ctx, reader, deployment, anyMachine)
+	if err == nil {
+		err = r.readNodes(ctx, group.Members)
+	}
+	if err == nil && group.SharedIn != "" {
+		err = r.readElsewhere(ctx, reader, deployment, &group)
+	}
+	if err == nil && r.Storm.Enabled() {
+		group.Storm, err = r.storm(ctx, deployment.Namespace, r.Clock.Now())
+	}
+	return group, err
+}
+
+// readLiveLabels reads from the API server the nodes whose labels the cache does not have. What cannot be read stays as the cache has it. An API
+// server that does not answer takes no time from other reads, and little from holds that are due (P12).
 func (r *Reconciler) readLiveLabels(ctx context.Context, group preservation.Group) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
 	workqueue.ParallelizeUntil(ctx, parallelTasks, len(group.Members), func(i int) {
 		m := &group.Members[i]
 		if !group.MissesLabels(*m) {
 			return
 		}
-		_ = executor.Call(ctx, callTimeout, func(ctx context.Context) error {
+		_ = executor.Call(ctx, confirmTimeout, func(ctx context.Context) error {
 			node, err := shoot.ReadNode(ctx, r.NodeReader, m.Node.Name)
 			if node != nil {
 				m.Node = node

@@ -6,6 +6,7 @@ package preservation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -244,26 +246,29 @@ var _ = Describe("Transitions", func() {
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
 
-			It("P12: should read labels last, because nothing can be read any more after an API server that does not answer", func(ctx SpecContext) {
+			It("P12: should take no time from other reads for the labels of nodes, if the API server does not answer", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", running, Preserved("Running:Preserved", "validation", now.Add(10*time.Minute))), Node("m"))
 				e.editDeployment(ctx, DeploymentAnnotation(prefix+"validation-settings", `{"label":"example.com/gpu=healthy","timeout":"20m"}`))
 				e.Storm = facts.StormLimits{MaxFailing: 1, SettlingTime: time.Minute}
-				var late atomic.Bool
+				var hangs atomic.Int32
 				e.NodeReader = interceptor.NewClient(e.shoot, interceptor.Funcs{
-					Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-						late.Store(true)
-						return context.DeadlineExceeded
+					Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+						hangs.Add(1)
+						<-ctx.Done()
+						return ctx.Err()
 					},
 				})
-				e.api.read = func(string) error {
-					if late.Load() {
-						return context.DeadlineExceeded
-					}
-					return nil
-				}
+				account := errors.New("never read")
+				e.Hours = &Hours{Max: 10, Namespace: Namespace, Client: e.seed, Reader: interceptor.NewClient(e.seed, interceptor.Funcs{
+					Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+						account = ctx.Err()
+						return c.Get(ctx, key, obj, opts...)
+					},
+				})}
 				_, err := e.reconcile(ctx)
 				Expect(err).NotTo(HaveOccurred())
-				Expect(late.Load()).To(BeTrue())
+				Expect(hangs.Load()).To(BeNumerically("==", 1))
+				Expect(account).NotTo(HaveOccurred(), "machine-hours are limited")
 			})
 
 			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {

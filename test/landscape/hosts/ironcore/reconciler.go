@@ -25,7 +25,8 @@ import (
 const (
 	// bindTime is for how long metal-operator may bind the claim of a machine to a Server that is there.
 	bindTime = 10 * time.Second
-	// listTime is for how long machine-controller-manager may go on with a list of Pods that it has made: it deletes orphans one by one.
+	// listTime is for how long machine-controller-manager may go on with a list of Pods that it has made: it deletes orphans one by one,
+	// which takes five seconds each. There is none, so that one is enough.
 	listTime = 6 * time.Second
 )
 
