@@ -55,6 +55,7 @@ func TestCheck(t *testing.T) {
 			[]string{`docs/a.md:1: "Let go of it"`, `docs/a.md:5: "a veto"`, `docs/a.md:8: "it has a veto"`}},
 		"code in documents":        {"docs/a.md", "Say `let go of`, and:\n\n```text\nveto\n```\n\n    veto\n\n<!-- veto -->\n", nil},
 		"the name of a file":       {"docs/a.md", "[veto](veto_test.go)", []string{"docs/a.md:1: veto_test.go: there is no file docs/veto_test.go"}},
+		"its name with a folder":   {"docs/a.md", "[p/veto](../p/veto.go) [q/veto](../p/veto.go)", []string{`docs/a.md:1: "p/veto q/veto"`, "docs/a.md:1: ../p/veto.go", "docs/a.md:1: ../p/veto.go"}},
 		"a phrase that is meant":   {"docs/writing.md", "Not: veto.\n", nil},
 		"a phrase for users":       {"docs/usage/a.md", "The sidecar.\n", []string{`docs/usage/a.md:1: "The sidecar."`}},
 		"a phrase for developers":  {"docs/development/a.md", "The sidecar.\n", nil},

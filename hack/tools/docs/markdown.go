@@ -107,14 +107,14 @@ func readMarkdown(file string, source []byte) *document {
 	return d
 }
 
-// isName says that the text of a link is the name of the file that it leads to.
+// isName says that the text of a link is the name of the file that it leads to, with folders or without.
 func isName(n *ast.Link, source []byte) bool {
 	named, ok := n.FirstChild().(*ast.Text)
 	if !ok || n.FirstChild() != n.LastChild() {
 		return false
 	}
-	name := path.Base(string(n.Destination))
-	return strings.TrimSuffix(strings.TrimSuffix(name, path.Ext(name)), "_test") == string(named.Segment.Value(source))
+	name := "/" + string(n.Destination)
+	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, path.Ext(name)), "_test"), "/"+string(named.Segment.Value(source)))
 }
 
 // addHeading adds the anchor that GitHub gives to a heading.
