@@ -21,8 +21,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/kubelet"
 )
 
-// maxBoots is how many boots of a node a journal knows.
-const maxBoots = 2
+const (
+	// maxBoots is how many boots of a node a journal knows.
+	maxBoots = 2
+	// silentTime is the time after which a node is reported no more that is not to be, however late kwok sees that.
+	silentTime = 20 * time.Second
+)
 
 // kubelets serve what is asked of the kubelets that live. An API server finds one by the port that its Node reports.
 type kubelets struct {
@@ -31,6 +35,8 @@ type kubelets struct {
 	mutex   sync.Mutex
 	servers map[string]*http.Server
 	nodes   map[string]*journaled
+	// silent is since when those that do not run are to have their nodes reported no more.
+	silent map[string]time.Time
 }
 
 // journaled is what of a node outlives its kubelet.
@@ -46,13 +52,14 @@ func newKubelets() (*kubelets, error) {
 		return nil, fmt.Errorf("could not make the certificate of the kubelets: %w", err)
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
-	return &kubelets{certificate: pair, servers: map[string]*http.Server{}, nodes: map[string]*journaled{}}, err
+	return &kubelets{certificate: pair, servers: map[string]*http.Server{}, nodes: map[string]*journaled{}, silent: map[string]time.Time{}}, err
 }
 
 // start starts the kubelet of a node, unless it runs since that boot, and returns its port.
 func (k *kubelets) start(name, bootID string, now time.Time) (int32, error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
+	delete(k.silent, name)
 	node := k.nodes[name]
 	if node == nil {
 		node = &journaled{journal: kubelet.Journal{}}
@@ -118,11 +125,24 @@ func (k *kubelets) stop(name string) {
 	k.close(name)
 }
 
+// reported returns whether a node whose kubelet does not run was reported long after the first time that this was asked, or was so before.
+func (k *kubelets) reported(name string, at, now time.Time) bool {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	since, known := k.silent[name]
+	late := known && at.After(since.Add(silentTime))
+	if late || !known {
+		k.silent[name] = now
+	}
+	return late
+}
+
 func (k *kubelets) forget(name string) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	k.close(name)
 	delete(k.nodes, name)
+	delete(k.silent, name)
 }
 
 func (k *kubelets) close(name string) {

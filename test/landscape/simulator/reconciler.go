@@ -5,22 +5,28 @@
 package simulator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gardener/gardener/pkg/provider-local/controller/infrastructure"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/kwok"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/node"
 )
 
@@ -65,7 +71,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, reconcile.TerminalError(err)
 	}
 	if boots := power.boots(r.clock.Now()); !power.On || boots > 0 {
-		return reconcile.Result{RequeueAfter: boots}, r.killKubelet(ctx, pod.Name)
+		if err := r.killKubelet(ctx, pod.Name); err != nil {
+			return reconcile.Result{}, err
+		}
+		again, err := r.silence(ctx, pod.Name)
+		return reconcile.Result{RequeueAfter: cmp.Or(boots, again)}, err
 	}
 	failure, err := parseFailure(pod.Annotations)
 	if err != nil {
@@ -82,7 +92,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "FailureTooLate", "Fail", "The machine has joined, %s has no effect", NeverJoins)
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, r.affectNode(ctx, pod.Name, failure, power.BootID)
+	if err := r.affectNode(ctx, pod.Name, failure, power.BootID); err != nil || failure.joins() {
+		return reconcile.Result{}, err
+	}
+	again, err := r.silence(ctx, pod.Name)
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 // schedule gives the Pod the default failure, and the only node of the seed.
@@ -155,6 +169,24 @@ func (r *reconciler) join(ctx context.Context, pod *corev1.Pod, failure Failure,
 // killKubelet ends all that the Node does by itself, if there is one.
 func (r *reconciler) killKubelet(ctx context.Context, name string) error {
 	return r.affectNode(ctx, name, KubeletDead, "")
+}
+
+// silence looks whether kwok still reports for the Node of a kubelet that does not run, and returns when to look again. kwok 0.8.0 does so for
+// ever if the Node left its selector while kwok could not watch Nodes. So it sees the Node once more, as one that it is to report for.
+func (r *reconciler) silence(ctx context.Context, name string) (time.Duration, error) {
+	lease := &coordinationv1.Lease{}
+	if err := r.shoot.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, lease); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("could not read the lease of the node: %w", err)
+	}
+	if !r.kubelets.reported(name, ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time, r.clock.Now()) {
+		return 2 * silentTime, nil
+	}
+	served := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, kwok.LabelKubelet, kwok.KubeletAlive)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := r.shoot.Patch(ctx, node, client.RawPatch(types.MergePatchType, served)); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("could not mark the node: %w", err)
+	}
+	return time.Second, nil
 }
 
 // affectNode makes the failure take effect on the Node, if there is one. A kubelet that lives reports the boot id, and its port.

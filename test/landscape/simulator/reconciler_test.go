@@ -19,6 +19,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -171,6 +172,30 @@ var _ = Describe("reconciler", func() {
 		fail(ctx, Healthy)
 		Expect(node(ctx).Annotations).NotTo(HaveKey(kwok.AnnotationReady))
 		Expect(recorder.Events).To(BeEmpty())
+	})
+
+	It("shows a kubelet that is dead once more to whoever reports for it all the same", func(ctx SpecContext) {
+		assignNode(ctx)
+		settle(ctx)
+		fail(ctx, KubeletDead)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: podName}}
+		Expect(shoot.Create(ctx, lease)).To(Succeed())
+		ended := clock.Now()
+		for _, look := range []struct {
+			renewed, again time.Duration
+			shown          bool
+		}{
+			{renewed: silentTime, again: 2 * silentTime},
+			{renewed: silentTime + time.Second, again: time.Second, shown: true},
+			{renewed: silentTime + time.Second, again: 2 * silentTime},
+		} {
+			clock.SetTime(clock.Now().Add(2 * silentTime))
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: ended.Add(look.renewed)}
+			Expect(shoot.Update(ctx, lease)).To(Succeed())
+			Expect(r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})).To(Equal(reconcile.Result{RequeueAfter: look.again}))
+			_, shown := node(ctx).Labels[kwok.LabelKubelet]
+			Expect(shown).To(Equal(look.shown))
+		}
 	})
 
 	Describe("with a host", func() {
