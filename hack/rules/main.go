@@ -167,15 +167,9 @@ func mostOf(files []string) []string {
 		times[file]++
 	}
 	most := slices.Compact(slices.Sorted(slices.Values(files)))
-	rank := func(file string) int {
-		if isDomain(file) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(most, func(a, b string) int {
-		return cmp.Or(cmp.Compare(times[b], times[a]), cmp.Compare(rank(a), rank(b)))
-	})
+	others := slices.DeleteFunc(slices.Clone(most), isDomain)
+	most = append(slices.DeleteFunc(most, func(file string) bool { return !isDomain(file) }), others...)
+	slices.SortStableFunc(most, func(a, b string) int { return cmp.Compare(times[b], times[a]) })
 	return most[:min(len(most), mostFiles)]
 }
 

@@ -58,8 +58,8 @@ func IsCondition(t corev1.NodeConditionType) bool { return slices.Contains(condi
 
 // Show says how far a drain is. It writes when the drain begins and when it ends: what somebody does to the conditions in between stays,
 // because two that insist would write in a loop. That there is no drain any more it writes at any time, so that nothing is left behind. How
-// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing. The
-// preservation leaves what a maintenance has written until HandOver (M16).
+// far the drain was before is read from what is written on the node in the same write, so that a crash loses nothing. The preservation
+// leaves what a maintenance has written until HandOver (M16).
 func (w Writer) Show(node *corev1.Node, was, is Course, message string, now time.Time) {
 	switch {
 	case is == NoDrain:

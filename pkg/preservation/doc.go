@@ -5,8 +5,8 @@
 // Package preservation is the domain: it decides what becomes of each machine of a MachineDeployment, from the observed objects, the
 // configuration and the time, and nothing else.
 //
-// The rules and their ids (R1, T1, P1, ...) are listed in docs/development/rules.md; their sentences are in test/conformance/rules.go. Nothing here reads a clock or
-// calls an API.
+// The rules and their ids (R1, T1, P1, ...) are listed in docs/development/rules.md; their sentences are in test/conformance/rules.go.
+// Nothing here reads a clock or calls an API.
 //
 // A machine is preserved while a claim to it stands. Each asker that may claim is a row of one table, askers. A new asker needs
 //

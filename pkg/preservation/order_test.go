@@ -268,10 +268,11 @@ func TestWrites(t *testing.T) {
 					t.Errorf("P6: what an operator does about %s meanwhile is lost, or what machine-controller-manager does is not seen", d.Machine.Name)
 				}
 				calledOff := d.Current != nil && d.Current.Provisional && d.Machine.DeletionTimestamp == nil
-				// Machine-controller-manager begins the timer anew as long as it sees now: the record goes only once that is put back (T8).
+				// Where the node is to go with its machine, machine-controller-manager begins the timer anew as long as it sees now there: the
+				// record goes only once the timer is put back (T8).
 				_, timed := g.Holder.(HealthTimer)
-				restarts := timed && d.Request.OnNode && d.Request.Value == v1alpha1.RequestNow
-				if ends && write.Record && (write.Lock != calledOff && !restarts || write.LockEdits == calledOff) {
+				restarts := timed && ReadNotes(m.Machine).NodeUncleaned && d.Request.OnNode && d.Request.Value == v1alpha1.RequestNow
+				if ends && write.Record && (write.Lock != (calledOff || restarts) || write.LockEdits == calledOff) {
 					t.Errorf("H4 T10: what machine-controller-manager does to %s meanwhile hinders its end, or is not seen", d.Machine.Name)
 				}
 				if isMachine && !write.Status && (write.Lock || write.LockEdits) == (d.Confirm && write.Record && d.Target != nil) {

@@ -233,7 +233,7 @@ func (r *Reconciler) readLiveLabels(ctx context.Context, group preservation.Grou
 		if !group.MissesLabels(*m) {
 			return
 		}
-		_ = executor.Call(ctx, confirmTimeout, func(ctx context.Context) error {
+		_ = panics.Catch(ctx, func() error {
 			node, err := shoot.ReadNode(ctx, r.NodeReader, m.Node.Name)
 			if node != nil {
 				m.Node = node
