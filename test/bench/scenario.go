@@ -71,7 +71,7 @@ type episode struct {
 
 // measure takes all measures, those that could disturb each other one after the other.
 func (b *bench) measure(ctx context.Context) (*results, error) {
-	m := &measurement{bench: b, results: &results{machines: b.machines, writes: map[string]lifetime{}}, seen: newSightings()}
+	m := &measurement{bench: b, results: &results{machines: b.machines, writes: map[string]lifetime{}}, seen: newSightings(!b.sidecar)}
 	if err := b.populate(ctx, fewMachines); err != nil {
 		return nil, err
 	}

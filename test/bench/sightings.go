@@ -20,11 +20,12 @@ import (
 // sightings is what the watches have shown, and when.
 type sightings struct {
 	mutex sync.Mutex
+	// cordons says that what preserves a machine cordons its node for the drain: machine-controller-manager does, the sidecar does not.
+	cordons bool
 	// protected gets who protects a Node from the cluster-autoscaler.
 	protected map[string]chan<- protectionSighting
 	failures  map[string]*failure
-	// drainWrites counts the changes of a Node that report a drain or prepare for it: a drain's progress in the condition
-	// Preserved, and a cordon.
+	// drainWrites counts the changes of a Node that the preservation makes for its drain: progress in the condition Preserved, and a cordon.
 	drainWrites map[string]int
 	// podGone is when the last Pod of a Node was gone.
 	podGone map[string]time.Time
@@ -48,8 +49,9 @@ type failure struct {
 	gone time.Time
 }
 
-func newSightings() *sightings {
+func newSightings(cordons bool) *sightings {
 	return &sightings{
+		cordons:     cordons,
 		protected:   map[string]chan<- protectionSighting{},
 		failures:    map[string]*failure{},
 		drainWrites: map[string]int{},
@@ -79,7 +81,7 @@ func (s *sightings) seeNode(before, after *corev1.Node) {
 		protected <- protectionSighting{at: time.Now(), agent: protectorOf(after)}
 		delete(s.protected, after.Name)
 	}
-	if reportsDrain(before, after) {
+	if cordoned := after.Spec.Unschedulable && !before.Spec.Unschedulable; cordoned && s.cordons || reportsDrain(before, after) {
 		s.drainWrites[after.Name]++
 	}
 }
@@ -98,9 +100,6 @@ func protectorOf(node *corev1.Node) string {
 }
 
 func reportsDrain(before, after *corev1.Node) bool {
-	if after.Spec.Unschedulable && !before.Spec.Unschedulable {
-		return true
-	}
 	was, is := preservation.PreservedCondition(before), preservation.PreservedCondition(after)
 	return was != nil && is != nil && isDraining(was) && isDraining(is) && (was.Reason != is.Reason || progressOf(was) != progressOf(is))
 }

@@ -17,7 +17,7 @@ import (
 var _ = Describe("Sightings", func() {
 	var seen *sightings
 
-	BeforeEach(func() { seen = newSightings() })
+	BeforeEach(func() { seen = newSightings(true) })
 
 	Describe("Node", func() {
 		node := func(status corev1.ConditionStatus, reason, message string) *corev1.Node {
@@ -43,13 +43,18 @@ var _ = Describe("Sightings", func() {
 			Entry("but not what machine-controller-manager writes of its own", node("True", "Preserved", ""), node("True", "Preserved by user.", ""), 0),
 		)
 
-		It("should count a cordon", func() {
-			before, after := node("", "", ""), node("", "", "")
-			after.Spec.Unschedulable = true
-			seen.seeNode(before, after)
-			seen.seeNode(after, before)
-			Expect(seen.drainWritesOf("n")).To(Equal(1))
-		})
+		DescribeTable("should count a cordon only if it belongs to the preservation, because machine-controller-manager cordons a node that it deletes, too",
+			func(cordons bool, expected int) {
+				seen = newSightings(cordons)
+				before, after := node("", "", ""), node("", "", "")
+				after.Spec.Unschedulable = true
+				seen.seeNode(before, after)
+				seen.seeNode(after, before)
+				Expect(seen.drainWritesOf("n")).To(Equal(expected))
+			},
+			Entry("machine-controller-manager preserves", true, 1),
+			Entry("the sidecar preserves", false, 0),
+		)
 
 		It("should tell once who has protected it", func() {
 			protected := seen.expectProtection("n")
