@@ -102,7 +102,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 				return fmt.Errorf("node %s: %s", name, refusal)
 			}
 		}
-		if err := write(o.Out, fmt.Sprintf("node/%s: the request was accepted. The power cycle begins as soon as nothing is in the way. To see what it waits for, run 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
+		if err := write(o.Out, fmt.Sprintf("node/%s: the request was accepted. The power cycle begins as soon as nothing is in the way. To see what it waits for, run 'kubectl -n default events --for node/%s'\n", name, name)); err != nil || !w.wait {
 			return err
 		}
 	case err != nil:
@@ -186,7 +186,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	case err != nil:
 		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has ended: it is "+cmp.Or(brief.Printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
-		return fmt.Errorf("node %s: the power cycle ended in phase %s. See 'kubectl events --for node/%s'", name, brief.Printable(phase), name)
+		return fmt.Errorf("node %s: the power cycle ended in phase %s. See 'kubectl -n default events --for node/%s'", name, brief.Printable(phase), name)
 	}
 	return nil
 }

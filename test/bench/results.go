@@ -253,7 +253,7 @@ func compare(ours, manager *results) []row {
 	}
 	return append(rows,
 		row{
-			measure: fmt.Sprintf("API writes of the ledger for a failure, of %d", ours.entries), goal: "<= 2", goalIsMet: ours.entries > 0 && ours.entry <= 2,
+			measure: fmt.Sprintf("API writes of the failure history for a failure, of %d", ours.entries), goal: "<= 2", goalIsMet: ours.entries > 0 && ours.entry <= 2,
 			ours: fmt.Sprint(ours.entry),
 		},
 		row{

@@ -29,7 +29,7 @@ func Rules() []Rule {
 		{"T6", "A failing machine without a request is not touched if no place is free. A failing machine with `false` is not touched either."},
 		{"T7", "When a machine in Failed:Preserved becomes healthy, its node takes pods again and stays protected until the expiry."},
 		{"T8", "A machine in Failed:Preserved is released at its expiry, with `false`, or when the request is withdrawn. Its place is free at once."},
-		{"T9", "If the number of places is lowered, the oldest auto-preserved machines are released, and no others."},
+		{"T9", "If the number of places is lowered, the auto-preserved machines that were created first are released, and no others."},
 		{"T10", "A deletion is never blocked."},
 		{"P1", "Each machine in Failed:Preserved takes a place, unless only a maintenance or a power cycle preserves it. Auto-preservation never exceeds the number of places."},
 		{"P2", "Preserved machines count as replicas. A scale-down removes them last. Where failed ones keep a pool at its maximum, people are told."},

@@ -83,8 +83,8 @@ type Storm struct {
 	// maxFailingPercent counts.
 	// +optional
 	MaxFailing *int32 `json:"maxFailing,omitempty"`
-	// MaxFailingPercent is the same limit as a percentage of the machines of the shoot that have a Node, rounded up. Between 1
-	// and 100. If it is not set, only maxFailing counts.
+	// MaxFailingPercent is the same limit as a percentage of the machines of the shoot that have joined and are not being deleted,
+	// rounded up. Between 1 and 100. If it is not set, only maxFailing counts.
 	// +optional
 	MaxFailingPercent *int32 `json:"maxFailingPercent,omitempty"`
 	// SettlingTime is how long a machine still counts as failing after its Node has become Ready again. Between 10s and 6h.

@@ -43,7 +43,7 @@ const (
 	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Without it, the hosts of its
 	// machines are not touched.
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
-	// AnnotationRemediation on a Machine has the machine preserved because of a power cycle, until that time, in RFC 3339 (X10).
+	// AnnotationRemediation on a Machine says until when a power cycle preserves it, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
 	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin, until the time that it names, in RFC 3339. Operators
 	// limit how many cycles a seed may have at a time, and the extension grants them in turn (X8).
