@@ -133,8 +133,8 @@ func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Ma
 type Missed struct {
 	// Outdated says that the machine does not belong to the newest MachineSet.
 	Outdated bool
-	// Since is when the first MachineSet was created after the machine. Later updates do not change it. It is zero if there is no such
-	// MachineSet, for example after a return to an older one.
+	// Since is when the first MachineSet was created after the machine, or after its own one, to which an update in place may have brought it.
+	// Later updates do not change it. It is zero if there is no such MachineSet, for example after a return to an older one.
 	Since time.Time
 }
 
@@ -142,9 +142,14 @@ type Missed struct {
 func MissedBy(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet) Missed {
 	newest := Newest(sets)
 	missed := Missed{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
+	current := machine.CreationTimestamp.Time
 	for i := range sets {
-		created := sets[i].CreationTimestamp.Time
-		if !metav1.IsControlledBy(machine, &sets[i]) && created.After(machine.CreationTimestamp.Time) && (missed.Since.IsZero() || created.Before(missed.Since)) {
+		if created := sets[i].CreationTimestamp.Time; metav1.IsControlledBy(machine, &sets[i]) && created.After(current) {
+			current = created
+		}
+	}
+	for i := range sets {
+		if created := sets[i].CreationTimestamp.Time; created.After(current) && (missed.Since.IsZero() || created.Before(missed.Since)) {
 			missed.Since = created
 		}
 	}

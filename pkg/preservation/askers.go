@@ -126,7 +126,11 @@ func requested(value string) func(*Decision, Group, time.Time) (time.Time, bool)
 		if value != "" { // a timeout without a request is nobody's (R5)
 			timeout = cmp.Or(d.Request.Timeout, timeout)
 		}
-		return now.Add(timeout).Truncate(time.Second), asks
+		until := now.Add(timeout)
+		if least := d.Deadline.Add(min(timeout, maxMargin)); value != v1alpha1.RequestNow && d.near && !d.due && until.Before(least) {
+			until = least // else it would be over before the failure that it is for (H4)
+		}
+		return until.Truncate(time.Second), asks
 	}
 }
 

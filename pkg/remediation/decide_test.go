@@ -2013,6 +2013,30 @@ var _ = Describe("Decide", func() {
 		Expect(m.phase()).To(Equal("Failed"))
 		Expect(m.host.requested).To(BeFalse())
 	})
+
+	DescribeTable("X3, X13: takes the taint off although nobody can read any more that it is ours", func(spoil func()) {
+		m.annotate(needsKey, "")
+		w.run()
+		m.contents = NodeContents{Pods: 1}
+		w.act(m)
+		w.run()
+		Expect(m.phase()).To(Equal("MakingNodeSafe"))
+		Expect(tainted(m.node)).To(BeTrue())
+
+		spoil()
+		w.run()
+		Expect(m.phase()).To(Equal("Failed"))
+		w.act(m)
+		w.boot(m)
+		w.after(time.Minute)
+		w.after(5 * time.Minute)
+		Expect(m.healthy()).To(BeTrue())
+		Expect(tainted(m.node)).To(BeFalse())
+	},
+		Entry("a comma too many", func() { m.annotate(recordKey, `{"tainted":true,}`) }),
+		Entry("a time without a zone", func() { m.annotate(recordKey, `{"began":"2026-03-01T12:00:00","tainted":true}`) }),
+		Entry("removed", func() { m.unset(recordKey) }),
+	)
 })
 
 var _ = Describe("ReadSettings", func() {
