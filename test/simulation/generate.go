@@ -129,7 +129,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
 			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
 			draw(func(t *rapid.T) Action {
-				return Edit{machine.Draw(t, "machine"), rapid.SampledFrom([]time.Duration{0, 7 * time.Minute, time.Hour, 12 * time.Hour}).Draw(t, "to")}
+				return Edit{machine.Draw(t, "machine"), rapid.SampledFrom([]time.Duration{0, 7 * time.Minute, time.Hour, 10 * time.Hour}).Draw(t, "to")}
 			}),
 			draw(func(t *rapid.T) Action {
 				return Forbid{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "all"), rapid.Bool().Draw(t, "not")}
