@@ -473,10 +473,10 @@ var _ = Describe("Node maintenance", func() {
 			Expect(brought()).To(BeFalse())
 		})
 
-		DescribeTable("D13: what nodes show of drains", func(fields string, asked bool, left ...string) {
+		DescribeTable("D11 D13: what nodes show of drains", func(fields string, asked bool, left ...string) {
 			set(`,"nodeMaintenance":{}` + fields)
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-			for _, c := range []corev1.NodeCondition{{Type: "Ready"}, {Type: "DrainInProgress", Reason: "MachineUpdate"}, {Type: "Drained", Reason: "KubectlDrainCompleted"}} {
+			for _, c := range []corev1.NodeCondition{{Type: "Ready"}, {Type: "NodeDrain"}, {Type: "DrainInProgress", Reason: "MachineUpdate"}, {Type: "Drained", Reason: "KubectlDrainCompleted"}} {
 				c.Status = corev1.ConditionTrue
 				node.Status.Conditions = append(node.Status.Conditions, c)
 			}
@@ -498,8 +498,9 @@ var _ = Describe("Node maintenance", func() {
 			Expect(types).To(ConsistOf(left))
 		},
 			Entry("should be removed, but for what is somebody else's", `,"drainConditions":true`, true, "Ready", "Drained"),
-			Entry("should not be asked for where they never showed any", "", false, "Ready", "DrainInProgress", "Drained"),
-			Entry("should not be asked for where what is configured is not valid", `,"drainConditions":"yes"`, false, "Ready", "DrainInProgress", "Drained"),
+			Entry("should be removed also where only drain strategies show them", `,"drainStrategies":{"timeout":"45m"}`, true, "Ready", "Drained"),
+			Entry("should not be asked for where they never showed any", "", false, "Ready", "NodeDrain", "DrainInProgress", "Drained"),
+			Entry("should not be asked for where what is configured is not valid", `,"drainConditions":"yes"`, false, "Ready", "NodeDrain", "DrainInProgress", "Drained"),
 		)
 
 		It("should leave what is in progress to the next seed", func() {

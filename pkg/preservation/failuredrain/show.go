@@ -63,15 +63,15 @@ func Show(node *corev1.Node, progress drain.Progress, shows bool, now time.Time)
 	return intent.Write{Before: node, After: edited, Status: true, Lock: drain.Touches(node, edited)}, told
 }
 
-// IsStray says that a node that is not being drained because its machine failed has conditions that others see a drain by, so that nobody may
-// show them any more (D13).
+// IsStray says that a node that is not being drained because its machine failed has conditions of drains, so that nobody may show them any
+// more (D11, D13).
 func IsStray(node *corev1.Node) bool {
-	return !IsDraining(node) && (drain.WriterPreservation.HasWritten(node) || drain.WriterUpdate.HasWritten(node))
+	return !IsDraining(node) && (drain.WriterPreservation.HasWritten(node) || drain.WriterUpdate.HasWritten(node) || v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain) != nil)
 }
 
 // Sweep returns the write that removes from a node what was shown to others of drains that nobody shows any more, which changes nothing
-// where there is no such thing (D13). That is all of it without conditions, also what is of updates without strategies, and what is left
-// after somebody has changed the condition Preserved. What is of maintenances is removed where those are carried out, and at their
+// where there is no such thing (D11, D13). That is all of it without conditions, also what is of updates without strategies, and what is
+// left after somebody has changed the condition Preserved. What is of maintenances is removed where those are carried out, and at their
 // end.
 func Sweep(node *corev1.Node, conditions, strategies bool) intent.Write {
 	edited := node.DeepCopy()
@@ -80,6 +80,9 @@ func Sweep(node *corev1.Node, conditions, strategies bool) intent.Write {
 	}
 	if !conditions || !strategies {
 		drain.WriterUpdate.Clear(edited)
+	}
+	if !strategies {
+		v1alpha1.RemoveCondition(edited, v1alpha1.ConditionNodeDrain)
 	}
 	return intent.Write{Before: node, After: edited, Status: true, Lock: true}
 }

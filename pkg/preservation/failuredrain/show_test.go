@@ -51,10 +51,11 @@ var _ = Describe("what others see of the drain of a failed machine's node", func
 			return Node("m", append(options, Taint("node.machine.sapcloud.io/preserved", Start))...)
 		}
 		of = func(reason string) NodeOption { return Condition("DrainInProgress", corev1.ConditionTrue, reason, "") }
+		timedOut = Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "")
 		// said are the reasons of the conditions that are left.
 		said = func(node *corev1.Node) (reasons []string) {
 			for _, c := range node.Status.Conditions {
-				if drain.IsCondition(c.Type) {
+				if drain.IsCondition(c.Type) || c.Type == "NodeDrain" {
 					reasons = append(reasons, c.Reason)
 				}
 			}
@@ -87,6 +88,8 @@ var _ = Describe("what others see of the drain of a failed machine's node", func
 		Entry("nothing of an update", Node("m", of("MachineUpdate")), true, true, true, "MachineUpdate"),
 		Entry("what is of an update without strategies", Node("m", of("MachineUpdate")), true, false, true),
 		Entry("what is of an update when nobody wants it any more", Node("m", of("MachineUpdate")), false, true, true),
+		Entry("D11: nothing that strategies say", Node("m", timedOut), false, true, true, "DrainTimedOut"),
+		Entry("D11: what they have said", Node("m", timedOut, of("MachineUpdate")), true, false, true),
 		Entry("nothing of a maintenance, which sees to that", Node("m", of("NodeMaintenance")), false, false, false, "NodeMaintenance"),
 		Entry("nothing of somebody else", Node("m", of("KubectlDrainStarted")), false, false, false, "KubectlDrainStarted"),
 	)
