@@ -134,7 +134,8 @@ type Missed struct {
 	// Outdated says that the machine does not belong to the newest MachineSet.
 	Outdated bool
 	// Since is when the first MachineSet was created after the machine, or after its own one, to which an update in place may have brought it.
-	// Later updates do not change it. It is zero if there is no such MachineSet, for example after a return to an older one.
+	// Later updates do not change it. If there is none, because of a return to an older one, an outdated machine has missed nothing before
+	// that time, which is Since then. It is zero for another one.
 	Since time.Time
 }
 
@@ -142,16 +143,19 @@ type Missed struct {
 func MissedBy(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet) Missed {
 	newest := Newest(sets)
 	missed := Missed{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
-	current := machine.CreationTimestamp.Time
+	upToDate := machine.CreationTimestamp.Time
 	for i := range sets {
-		if created := sets[i].CreationTimestamp.Time; metav1.IsControlledBy(machine, &sets[i]) && created.After(current) {
-			current = created
+		if created := sets[i].CreationTimestamp.Time; metav1.IsControlledBy(machine, &sets[i]) && created.After(upToDate) {
+			upToDate = created
 		}
 	}
 	for i := range sets {
-		if created := sets[i].CreationTimestamp.Time; created.After(current) && (missed.Since.IsZero() || created.Before(missed.Since)) {
+		if created := sets[i].CreationTimestamp.Time; created.After(upToDate) && (missed.Since.IsZero() || created.Before(missed.Since)) {
 			missed.Since = created
 		}
+	}
+	if missed.Outdated && missed.Since.IsZero() {
+		missed.Since = upToDate
 	}
 	return missed
 }

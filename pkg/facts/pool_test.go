@@ -82,10 +82,11 @@ var _ = DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute
 	Entry("an update", Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10)),
 	Entry("the first of several: the others begin no drain anew", Missed{Outdated: true, Since: at(10)}, set("3", "3", 70), set("1", "1", 0), set("2", "2", 10)),
 	Entry("one that was taken back", Missed{Since: at(10)}, set("1", "3", 0), set("2", "2", 10)),
-	Entry("a return to an older MachineSet", Missed{Outdated: true}, set("1", "2", 4), set("0", "3", 0)),
+	Entry("a return to an older MachineSet", Missed{Outdated: true, Since: at(5)}, set("1", "2", 4), set("0", "3", 0)),
 	Entry("D1: none, where it was updated in place, and others wait for theirs", Missed{}, set("0", "1", 0), set("2", "2", 10), set("1", "3", 20)),
+	Entry("D2: a return to an older one after it was updated in place", Missed{Outdated: true, Since: at(20)}, set("2", "4", 10), set("1", "3", 20)),
 	Entry("D2: the first after it was updated in place", Missed{Outdated: true, Since: at(60)}, set("0", "1", 0), set("2", "2", 10), set("1", "3", 20), set("4", "4", 60)),
-	Entry("one that came with the machine is none", Missed{Outdated: true}, set("1", "1", 0), set("2", "2", 5)),
+	Entry("one that came with the machine is none", Missed{Outdated: true, Since: at(5)}, set("1", "1", 0), set("2", "2", 5)),
 )
 
 var _ = It("should be of a pool what the MachineDeployment says", func() {

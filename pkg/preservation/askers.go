@@ -116,6 +116,9 @@ func (d *Decision) wants(a *asker, g Group, now time.Time) (until time.Time, ok 
 	return until, ok && (!a.onceFailed || d.near || d.Current != nil && d.Current.Failed)
 }
 
+// leastAfterFailure is for how long a machine is preserved at least that is claimed before it fails, if the claim is for that long.
+const leastAfterFailure = 30 * time.Second
+
 // requested returns how a value of the request asks; the share asks where there is none.
 func requested(value string) func(*Decision, Group, time.Time) (time.Time, bool) {
 	return func(d *Decision, g Group, now time.Time) (time.Time, bool) {
@@ -127,8 +130,11 @@ func requested(value string) func(*Decision, Group, time.Time) (time.Time, bool)
 			timeout = cmp.Or(d.Request.Timeout, timeout)
 		}
 		until := now.Add(timeout)
-		if least := d.Deadline.Add(min(timeout, maxMargin)); value != v1alpha1.RequestNow && d.near && !d.due && until.Before(least) {
-			until = least // else it would be over before the failure that it is for (H4)
+		// What is claimed before the failure that it is for does not end with that (H4). A machine that has failed has a deadline as well: the
+		// end of its hold.
+		mayFail := value != v1alpha1.RequestNow && (d.Current == nil || !d.Current.Failed)
+		if least := d.Deadline.Add(min(timeout, leastAfterFailure)); mayFail && until.Before(least) {
+			until = least
 		}
 		return until.Truncate(time.Second), asks
 	}

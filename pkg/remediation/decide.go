@@ -151,6 +151,9 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 // rest decides on a machine that no cycle is under way for.
 func (d *decision) rest() {
 	d.countUndone()
+	if d.is.attempt > 0 && d.to.record.Ended.IsZero() { // its record was lost: it is settled like one that ends now
+		d.to.record.Ended = d.stamp()
+	}
 	if !d.is.record.Ended.IsZero() {
 		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
 			d.clean = true

@@ -2014,29 +2014,105 @@ var _ = Describe("Decide", func() {
 		Expect(m.host.requested).To(BeFalse())
 	})
 
-	DescribeTable("X3, X13: takes the taint off although nobody can read any more that it is ours", func(spoil func()) {
-		m.annotate(needsKey, "")
-		w.run()
-		m.contents = NodeContents{Pods: 1}
-		w.act(m)
-		w.run()
-		Expect(m.phase()).To(Equal("MakingNodeSafe"))
-		Expect(tainted(m.node)).To(BeTrue())
+	Describe("whose record is lost", func() {
+		var (
+			foreign = func() {
+				m.editNode(func(n *corev1.Node) {
+					n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: "NoExecute"}}
+				})
+			}
+			isMadeSafe = func() {
+				m.annotate(needsKey, "")
+				w.run()
+				m.contents = NodeContents{Pods: 1}
+				w.act(m)
+				w.run()
+				Expect(m.phase()).To(Equal("MakingNodeSafe"))
+				Expect(tainted(m.node)).To(BeTrue())
+			}
+			comma = func() { m.annotate(recordKey, `{"tainted":true,}`) }
+			zone  = func() { m.annotate(recordKey, `{"began":"2026-03-01T12:00:00","tainted":true}`) }
+			gone  = func() { m.unset(recordKey) }
+			all   = func() { m.unset(recordKey); m.unset(phaseKey) }
+		)
 
-		spoil()
-		w.run()
-		Expect(m.phase()).To(Equal("Failed"))
-		w.act(m)
-		w.boot(m)
-		w.after(time.Minute)
-		w.after(5 * time.Minute)
-		Expect(m.healthy()).To(BeTrue())
-		Expect(tainted(m.node)).To(BeFalse())
-	},
-		Entry("a comma too many", func() { m.annotate(recordKey, `{"tainted":true,}`) }),
-		Entry("a time without a zone", func() { m.annotate(recordKey, `{"began":"2026-03-01T12:00:00","tainted":true}`) }),
-		Entry("removed", func() { m.unset(recordKey) }),
-	)
+		DescribeTable("X3, X13: takes its taint off and forgets the cycle", func(lose func()) {
+			isMadeSafe()
+			lose()
+			w.run()
+			w.act(m)
+			w.boot(m)
+			w.after(time.Minute)
+			Expect(tainted(m.node)).To(BeTrue(), "it is not settled, and nobody knows which boot id it had")
+			w.after(5 * time.Minute)
+			Expect(m.healthy()).To(BeTrue())
+			Expect(tainted(m.node)).To(BeFalse())
+			Expect(m.phase()).To(BeEmpty())
+		},
+			Entry("with a comma too many", comma),
+			Entry("with a time without a zone", zone),
+			Entry("altogether", gone),
+			Entry("together with the phase", all),
+		)
+
+		It("X13: takes no old boot id for a proof", func() {
+			m.host.lies = true
+			isMadeSafe()
+			gone()
+			w.run()
+			w.act(m)
+			m.setReady(false, w.now)
+			w.after(time.Minute)
+			m.setReady(true, w.now)
+			w.after(time.Second)
+			Expect(tainted(m.node)).To(BeTrue())
+			w.after(5 * time.Minute)
+			Expect(tainted(m.node)).To(BeFalse())
+		})
+
+		It("X4, X6: settles a cycle that had failed, and takes the next request", func() {
+			isMadeSafe()
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			w.act(m)
+			gone()
+			w.run()
+			w.boot(m)
+			w.after(time.Minute)
+			w.after(5 * time.Minute)
+			Expect(m.phase()).To(BeEmpty())
+			m.annotate(needsKey, "")
+			w.after(time.Minute)
+			Expect(w.warnings).NotTo(ContainElement("PowerCycleOutOfAttempts"))
+		})
+
+		It("X15: leaves the taint of others on the node of a machine that only waits", func() {
+			m.annotate(needsKey, "")
+			foreign()
+			m.host.taken = "x"
+			w.run()
+			Expect(m.phase()).To(Equal("Waiting"))
+			gone()
+			w.run()
+			Expect(tainted(m.node)).To(BeTrue())
+			w.Settings = nil
+			w.run()
+			Expect(tainted(m.node)).To(BeTrue())
+		})
+
+		It("X15: leaves the taint of others after a cycle that never tainted the node is settled", func() {
+			m.annotate(needsKey, "")
+			w.run()
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			gone()
+			w.run()
+			w.after(48 * time.Hour)
+			foreign()
+			w.after(time.Minute)
+			Expect(tainted(m.node)).To(BeTrue())
+		})
+	})
 })
 
 var _ = Describe("ReadSettings", func() {

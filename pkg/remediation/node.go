@@ -46,10 +46,10 @@ func bootID(node *corev1.Node) string {
 }
 
 // isProven says that the node is back, and has been off: it is healthy with another boot id than when its host was reported off,
-// which is on (X13).
+// which is on (X13). Without the record of a cycle, nobody knows which one that was.
 func (d *decision) isProven() bool {
-	id := bootID(d.Node)
-	return d.Healthy && id != "" && id != d.is.record.BootID && d.isOn() && !d.Host.Requested
+	id, isKnown := bootID(d.Node), d.is.attempt == 0 || !d.is.record.Began.IsZero()
+	return d.Healthy && isKnown && id != "" && id != d.is.record.BootID && d.isOn() && !d.Host.Requested
 }
 
 // isOn says that the host reports that it is on.

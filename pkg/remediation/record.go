@@ -90,12 +90,12 @@ func readState(machine *machinev1alpha1.Machine) state {
 	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost)}
 	_, s.needs = a[v1alpha1.AnnotationNeedsRemediation]
 	_, s.labelled = machine.Labels[v1alpha1.LabelPowerCycle]
-	// What was removed or made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once. Where a
-	// machine does not only wait, the taint of its node counts as ours then, because nobody else would take it off.
+	// What was removed or made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once. If a cycle has
+	// begun and is not settled, the taint of its node counts as ours, because nobody else would take it off.
 	s.attempt, _ = strconv.Atoi(a[v1alpha1.AnnotationPowerCycleAttempt])
 	s.until, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationRemediation])
 	if json.Unmarshal([]byte(a[v1alpha1.AnnotationPowerCycleRecord]), &s.record) != nil {
-		s.record = record{Tainted: s.phase != "" && s.phase != v1alpha1.PowerCycleWaiting}
+		s.record = record{Tainted: s.attempt > 0}
 	}
 	return s
 }

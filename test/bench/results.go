@@ -147,8 +147,8 @@ func (m *measurement) countWrites() error {
 	return nil
 }
 
-// lifetimeOf counts the writes to one Machine and its Node. Not counted as own are those that report a drain or prepare
-// for it. Of machine-controller-manager's own those are caused by the preservation that there are beyond the ones that a
+// lifetimeOf counts the writes to one Machine and its Node. Not counted as own are those that report a drain, or,
+// where machine-controller-manager preserves, prepare for it. Of machine-controller-manager's own those are caused by the preservation that there are beyond the ones that a
 // machine gets that fails and is not preserved.
 func (m *measurement) lifetimeOf(all writes, e *episode) lifetime {
 	var (

@@ -59,8 +59,7 @@ func DrainOf(machine *machinev1alpha1.Machine, node *corev1.Node, missed facts.M
 	switch deleted := machine.DeletionTimestamp; {
 	case deleted == nil && missed.Outdated:
 		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == machinev1alpha1.NodeInPlaceUpdate })
-		earliest := later(missed.Since, machine.CreationTimestamp.Time)
-		ahead = ahead.after(node, later(earliest, node.Status.Conditions[i].LastTransitionTime.Time), earliest, now)
+		ahead = ahead.after(node, later(missed.Since, node.Status.Conditions[i].LastTransitionTime.Time), missed.Since, now)
 		return Drain{causeInPlaceUpdate, ahead.seen}, ahead
 	case deleted == nil || deleted.Before(&node.CreationTimestamp): // it is another machine's by now
 	case missed.Outdated || !missed.Since.IsZero() && !missed.Since.After(deleted.Time):

@@ -60,7 +60,6 @@ var _ = DescribeTable("D1, D2: because of what machine-controller-manager drains
 	Entry("an update in place, since the node was selected", Machine("m"), Node("m", selected(began)), updated, "an update in place", began),
 	Entry("since the update when that is backdated", Machine("m"), Node("m", selected(Start.Add(-24*time.Hour))), updated, "an update in place", began.Add(-time.Minute)),
 	Entry("since the update when that has no time", Machine("m"), Node("m", selected(time.Time{})), updated, "an update in place", began.Add(-time.Minute)),
-	Entry("not before the machine when that is backdated and it returns to an older MachineSet", Machine("m", Created(began)), Node("m", selected(time.Time{})), facts.Missed{Outdated: true}, "an update in place", began),
 	Entry("since now when that is ahead", Machine("m"), Node("m", selected(began.Add(2*time.Hour))), updated, "an update in place", began.Add(time.Hour)),
 	Entry("not a machine that is deleted for another reason", deleted, Node("m"), facts.Missed{}, "", time.Time{}),
 	Entry("not one that was deleted before an update which was taken back", Machine("m", Deleted(began.Add(-time.Hour))), Node("m"), facts.Missed{Since: began}, "", time.Time{}),

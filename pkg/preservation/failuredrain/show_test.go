@@ -50,7 +50,7 @@ var _ = Describe("what others see of the drain of a failed machine's node", func
 		preserved = func(options ...NodeOption) *corev1.Node {
 			return Node("m", append(options, Taint("node.machine.sapcloud.io/preserved", Start))...)
 		}
-		of = func(reason string) NodeOption { return Condition("DrainInProgress", corev1.ConditionTrue, reason, "") }
+		of       = func(reason string) NodeOption { return Condition("DrainInProgress", corev1.ConditionTrue, reason, "") }
 		timedOut = Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "")
 		// said are the reasons of the conditions that are left.
 		said = func(node *corev1.Node) (reasons []string) {

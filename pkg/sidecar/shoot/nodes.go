@@ -224,7 +224,11 @@ func (p *Pools) UpdateOf(ctx context.Context, machine *machinev1alpha1.Machine) 
 	if err != nil {
 		return facts.Missed{}, err
 	}
-	return facts.MissedBy(machine, owned), nil
+	missed := facts.MissedBy(machine, owned)
+	if facts.PoolOf(deployment).InPlace && !missed.Outdated { // an update that was taken back in place has deleted nothing
+		missed.Since = time.Time{}
+	}
+	return missed, nil
 }
 
 // IsRolling says that a MachineDeployment replaces its machines (P3). One that updates in place keeps MachineSets of older

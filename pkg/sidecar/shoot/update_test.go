@@ -40,3 +40,14 @@ var _ = It("D1, D2: should read what a machine has missed, of its own MachineDep
 	Expect(err).NotTo(HaveOccurred())
 	Expect(missed).To(Equal(facts.Missed{}))
 })
+
+var _ = It("D1: should have missed nothing where the update was taken back in place", func(ctx SpecContext) {
+	pool := Deployment("pool", InPlace)
+	later := Set("later", pool, Revision("2"), func(s *machinev1alpha1.MachineSet) { s.CreationTimestamp = metav1.NewTime(Start.Add(time.Hour)) })
+	newest := Set("newest", pool, Revision("3"))
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, later, newest).Build()
+	Expect(NewPools(c).UpdateOf(ctx, Machine("m", Of(newest), Created(Start)))).To(Equal(facts.Missed{}))
+	Expect(NewPools(c).UpdateOf(ctx, Machine("m", Of(later), Created(Start)))).To(HaveField("Outdated", true))
+})
