@@ -146,22 +146,20 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
 	}
+	// Neither waits for the other: hosts may be away, or be serviced, for longer than nodes are waited for (P12).
 	waitForNodes := tried < nodesTimeout
-	if err := a.leavePowerCycles(ctx, ex.Namespace, waitForNodes && hasServer(shoot)); err != nil {
-		return err
-	}
+	errs := []error{a.leavePowerCycles(ctx, ex.Namespace, waitForNodes && hasServer(shoot))}
 	if waitForNodes {
-		if err := a.leaveMaintenances(ctx, ex.Namespace, shoot); err != nil {
-			return err
-		}
+		errs = append(errs, a.leaveMaintenances(ctx, ex.Namespace, shoot))
 	}
 	if err := a.endPreservations(ctx, ex.Namespace, shoot, waitForNodes); err != nil {
-		return fmt.Errorf("failed to end the preservations: %w", err)
+		errs = append(errs, fmt.Errorf("failed to end the preservations: %w", err))
 	}
 	if waitForNodes {
-		if err := a.leaveDrains(ctx, ex, shoot); err != nil {
-			return err
-		}
+		errs = append(errs, a.leaveDrains(ctx, ex, shoot))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return a.destroy(ctx, ex.Namespace)
 }

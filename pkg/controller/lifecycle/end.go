@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	sidecarshoot "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 const (
@@ -131,6 +132,7 @@ func shootClient(seed client.Client) func(ctx context.Context, namespace string)
 			BearerToken:     string(token),
 			TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 			Timeout:         shootTimeout,
+			WrapTransport:   sidecarshoot.Limit, // an APIService of the shoot may name who answers (P14)
 		}, client.Options{Mapper: mapper, Scheme: shootScheme})
 	}
 }

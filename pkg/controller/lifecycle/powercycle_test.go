@@ -14,6 +14,7 @@ import (
 	"time"
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
@@ -520,6 +521,22 @@ var _ = Describe("Power cycles", func() {
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 			Expect(hosts.owned).To(HaveLen(2))
 			gone()
+		})
+
+		It("P12: should set back the nodes of a shoot that goes on although its hosts cannot be reached for long", func() {
+			Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-node-maintenance", Namespace: namespace}})).To(Succeed())
+			ended := 0
+			actuator.EndMaintenances = func(context.Context, client.Client, time.Time) error { ended++; return nil }
+			hostError = errors.New("fake")
+			Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
+			for range 20 {
+				clock.Step(time.Minute)
+				Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
+			}
+			hostError = nil
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			gone()
+			Expect(ended).To(BeNumerically(">", 0))
 		})
 
 		DescribeTable("should release hosts by force as well as it can, and keep no Machine", func(err error, left int) {
