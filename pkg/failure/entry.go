@@ -116,7 +116,11 @@ func Superfluous(entries []metav1.PartialObjectMetadata) []metav1.PartialObjectM
 		return 0
 	}
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b metav1.PartialObjectMetadata) int {
-		return cmp.Or(isOpen(&a)-isOpen(&b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		order := cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		if isOpen(&a)+isOpen(&b) == 2 { // what had to go is written again after a restart: it goes again, and what was there before stays
+			order = cmp.Or(cmp.Compare(sinceOf(a.Name), sinceOf(b.Name)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		}
+		return cmp.Or(isOpen(&a)-isOpen(&b), order)
 	})
 	return entries[:max(0, len(entries)-MaxEntries)]
 }

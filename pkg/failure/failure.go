@@ -9,6 +9,7 @@ package failure
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -132,6 +133,12 @@ func decisionOf(d *preservation.Decision) failuresv1alpha1.Decision {
 func NameOf(machine string, since time.Time) string {
 	suffix := "-" + strconv.FormatInt(since.Unix(), 36)
 	return machine[:min(len(machine), failuresv1alpha1.MaxName-len(suffix))] + suffix
+}
+
+// sinceOf returns since when the machine of an entry has failed, in seconds as its name has it, 0 if that does not say so.
+func sinceOf(name string) int64 {
+	since, _ := strconv.ParseInt(name[strings.LastIndex(name, "-")+1:], 36, 64)
+	return since
 }
 
 // Opened returns what is remembered of an entry that was begun before, as far as it can be used.

@@ -624,3 +624,25 @@ var _ = Describe("Ledger", func() {
 		Expect(e.writes[name]).To(Equal(2))
 	})
 })
+
+var _ = It("should keep at a restart in a storm what was written of it", func(ctx SpecContext) {
+	e := newEnvironment()
+	for i := range 500 {
+		Expect(e.seed.Create(ctx, Machine(fmt.Sprintf("m-%d", i), failed))).To(Succeed())
+	}
+	settle := func() {
+		e.observe(ctx)
+		e.settle(ctx)
+		for range 10 {
+			e.reconcile(ctx, "")
+		}
+		Expect(e.entries(ctx)).To(HaveLen(200))
+	}
+	settle()
+	e.clock.SetTime(now.Add(30 * time.Minute)) // they fail still: machine-controller-manager replaces one after the other
+	e.restart()
+	settle()
+	for _, f := range e.entries(ctx) {
+		Expect(f.Spec.FailedAt.Time).To(BeTemporally("<=", now))
+	}
+})
