@@ -35,8 +35,8 @@ import (
 const (
 	// pageSize is how many objects are in memory at a time.
 	pageSize = 100
-	// readTimeout is how long an answer to a page may take.
-	readTimeout = 10 * time.Second
+	// readTimeout is how long an answer to a page may take, and listTimeout how long all pages may: there may be pages without an end (P14).
+	readTimeout, listTimeout = 10 * time.Second, 5 * time.Minute
 )
 
 // Reconciler schedules what may be scheduled.
@@ -141,7 +141,16 @@ func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize in
 		return list, err
 	})
 	pages.PageSize, pages.PageBufferSize = pageSize, 0
-	return brief.CutError(pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error { use(obj); return nil }))
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	count := 0
+	return brief.CutError(pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		if count++; count > shoot.MaxListed {
+			return fmt.Errorf("there are more than %d objects", shoot.MaxListed)
+		}
+		use(obj)
+		return nil
+	}))
 }
 
 // writeEach writes on each of what was requested. One that has changed since, or of which this fails because of that, is looked

@@ -29,6 +29,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
+	sidecarshoot "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -384,4 +385,38 @@ var _ = Describe("Reconcile", func() {
 		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
 		Entry("one whose begin was not seen", Condition("InPlaceUpdate", "True", "ReadyForUpdate", ""), true),
 	)
+})
+
+// endless is an API server that an APIService of the shoot names: it has always one more page.
+type endless struct {
+	client.Reader
+	objects int
+}
+
+var errEndless = errors.New("it would go on without end")
+
+func (e *endless) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	maintenances, ok := list.(*v1alpha1.NodeMaintenanceList)
+	if !ok {
+		return e.Reader.List(ctx, list, opts...)
+	}
+	if e.objects > 2*sidecarshoot.MaxListed {
+		return errEndless
+	}
+	for range 1000 {
+		e.objects++
+		maintenances.Items = append(maintenances.Items, v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("x", e.objects)}})
+	}
+	maintenances.Continue = "more"
+	return nil
+}
+
+var _ = It("P14: should not read pages without an end", func(ctx SpecContext) {
+	e := newEnvironment(1, parallel("20%"))
+	r := e.replica()
+	live := &endless{Reader: r.Live}
+	r.Live = live
+	err := round(ctx, r)
+	Expect(err).To(HaveOccurred())
+	Expect(err).NotTo(MatchError(errEndless))
 })
