@@ -267,6 +267,7 @@ var _ = DescribeTable("D3: what is known of a pod", func(edit podOption, want Po
 	Entry("finalizers, and when it must have ended", podOption(terminating), Pod{GraceEnds: begin, Finalizers: []string{"example.com/finalizer"}}),
 	Entry("that only finalizers keep it", podOption(func(p *corev1.Pod) { terminating(p); p.DeletionGracePeriodSeconds = new(int64(0)) }),
 		Pod{GraceEnds: begin, Forced: true, Finalizers: []string{"example.com/finalizer"}}),
+	Entry("not where it has none", podOption(func(p *corev1.Pod) { terminating(p); p.Finalizers, p.DeletionGracePeriodSeconds = nil, new(int64(0)) }), Pod{GraceEnds: begin}),
 	Entry("not while it has a grace period", podOption(func(p *corev1.Pod) { terminating(p); p.DeletionGracePeriodSeconds = new(int64(1)) }),
 		Pod{GraceEnds: begin, Finalizers: []string{"example.com/finalizer"}}),
 	Entry("when it was created", podOption(func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(begin) }), Pod{Created: begin}),

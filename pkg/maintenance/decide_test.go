@@ -237,6 +237,17 @@ func podOf(name string, edit ...func(*drain.Pod)) drain.Pod {
 }
 
 var _ = Describe("Decide", func() {
+	It("M8: should let an object go with its node that something else owns as well", func() {
+		nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
+			nm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c"}, {APIVersion: "example.com/v1", Kind: "Node", Name: "n", UID: "n"}}
+		})
+		w := newWorld(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		Expect(w.get(nm).OwnerReferences).To(HaveLen(3))
+		Expect(w.get(nm).OwnerReferences).To(ContainElement(metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-n"}))
+	})
+
 	It("M1, M8: should make a new object pending, and let it go with its node", func() {
 		nm := maintenance("a")
 		w := newWorld(nm)

@@ -313,7 +313,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case !now.Before(d.limit) && asker == nil: // P13, P18
 		_, why := d.overLimit()
 		d.refuse(g, why)
-		if d.hoursSpent && d.Verdict == Untold && !d.near {
+		if d.Verdict == Untold && !d.near {
 			d.refuseMaintenance(g, now)
 		}
 	case d.near && d.rolling: // P3

@@ -17,6 +17,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -26,6 +27,8 @@ var _ = Describe("Machine-hours", func() {
 		spentAt = now.Add(2 * time.Hour)
 		over    = now.Add(10 * 24 * time.Hour)
 		asked   = NodeAnnotation(preserve, "now")
+		// worn makes the machine one that has been preserved for as long as it may be.
+		worn = Annotation(preservedSince, now.Add(-336*time.Hour).Format(time.RFC3339))
 	)
 
 	DescribeTable("P17: when people and the share begin to preserve a machine", func(current, target *Record, begins bool) {
@@ -211,11 +214,15 @@ var _ = Describe("Machine-hours", func() {
 				Expect(ReadNotes(machine(g)).Written).To(BeZero())
 			})
 
-			It("M12 P18: should tell of a maintenance that has had its time, also when machine-hours are used up", func() {
+			DescribeTable("M12: should tell of a maintenance that has had its time", func(spentAt time.Time, want reason.Reason, opts ...MachineOption) {
 				had := Annotation(maintainedSince, now.Add(-24*time.Hour).Format(time.RFC3339))
-				g := group(now.Add(-time.Hour), facts.Member{Machine: Machine("m", had), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
-				Expect(Decide(g.Group, now)[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
-			})
+				g := group(spentAt, facts.Member{Machine: Machine("m", append(opts, had)...), Node: Node("m", NodeAnnotation(maintenance, now.Format(time.RFC3339)))})
+				Expect(Decide(g.Group, now)[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", want)))
+			},
+				Entry("P18: also when machine-hours are used up", now.Add(-time.Hour), WhyMaintenanceExhausted),
+				Entry("P13: also when the machine has been preserved for as long as it may be", time.Time{}, WhyMaintenanceExhausted, worn),
+				Entry("P13: but rather of the request that is not heeded", time.Time{}, WhyKeptForTooLong, worn, Annotation(preserve, "now")),
+			)
 
 			It("P17: should count for people and the share, and not what is held before a deadline", func() {
 				near := Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+10*time.Second))

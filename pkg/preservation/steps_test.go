@@ -113,6 +113,12 @@ var _ = Describe("Steps", func() {
 				Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "spent-request"))
 			})
 
+			It("P20: should remove what the end of a grant has left on the Machine", func() {
+				m := facts.Member{Machine: Machine("m", Annotation(prefix+"grant-ended", "2026-03-01T12:00:00Z")), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				carryOut(holder, &m, now)
+				Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "grant-ended"))
+			})
+
 			It("P14: should listen to another request than the one that is left", func() {
 				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				carryOut(holder, &m, now)
