@@ -107,7 +107,8 @@ func podOf(pod *metav1.PartialObjectMetadata) failuresv1alpha1.Pod {
 // MaxEntries is how many entries a shoot has at most.
 const MaxEntries = 200
 
-// Superfluous returns which of all entries have to go: the oldest that are complete, and then the oldest of the others.
+// Superfluous returns which of all entries have to go: the oldest that are complete, then those of the others that have
+// failed for longest, and of these the ones that were written last.
 func Superfluous(entries []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
 	isOpen := func(m *metav1.PartialObjectMetadata) int {
 		if _, open := m.Labels[failuresv1alpha1.LabelOpen]; open {

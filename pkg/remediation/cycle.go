@@ -304,6 +304,9 @@ func (d *decision) undo() {
 	d.to.attempt = max(0, d.is.attempt-1)
 	r := &d.to.record
 	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
-	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
+	r.Began, r.Since, r.Host, r.On = time.Time{}, time.Time{}, "", ""
+	if d.to.attempt == 0 { // else the node has yet to prove that it was off in the cycle before (X13)
+		r.BootID = ""
+	}
 	r.Servicing, r.Paused = time.Time{}, 0
 }

@@ -2053,7 +2053,29 @@ var _ = Describe("Decide", func() {
 			Entry("with a time without a zone", zone),
 			Entry("altogether", gone),
 			Entry("together with the phase", all),
+			Entry("because somebody emptied it", func() { m.annotate(recordKey, "{}") }),
 		)
+
+		It("X13: takes the boot id of the cycle before for one when the next cycle had to wait again", func() {
+			w.settings.MaxAttempts = 2
+			isMadeSafe()
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			w.act(m)
+			w.engineAway = true
+			m.annotate(needsKey, "")
+			m.unset(prefix + "cause")
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			w.engineAway = false
+			m.annotateNode(markKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("Waiting"))
+			w.boot(m)
+			w.after(time.Minute)
+			Expect(m.healthy()).To(BeTrue())
+			Expect(tainted(m.node)).To(BeFalse())
+		})
 
 		It("X13: takes no old boot id for a proof", func() {
 			m.host.lies = true

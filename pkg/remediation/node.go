@@ -48,7 +48,7 @@ func bootID(node *corev1.Node) string {
 // isProven says that the node is back, and has been off: it is healthy with another boot id than when its host was reported off,
 // which is on (X13). Without the record of a cycle, nobody knows which one that was.
 func (d *decision) isProven() bool {
-	id, isKnown := bootID(d.Node), d.is.attempt == 0 || !d.is.record.Began.IsZero()
+	id, isKnown := bootID(d.Node), d.is.attempt == 0 || !d.is.record.Began.IsZero() || d.is.record.BootID != ""
 	return d.Healthy && isKnown && id != "" && id != d.is.record.BootID && d.isOn() && !d.Host.Requested
 }
 

@@ -146,20 +146,17 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
 	}
-	// Neither waits for the other: hosts may be away, or be serviced, for longer than nodes are waited for (P12).
+	// Nodes do not wait for hosts, which may be away, or be serviced, for longer than nodes are waited for (P12). Preservations do (X15).
 	waitForNodes := tried < nodesTimeout
 	errs := []error{a.leavePowerCycles(ctx, ex.Namespace, waitForNodes && hasServer(shoot))}
 	if waitForNodes {
-		errs = append(errs, a.leaveMaintenances(ctx, ex.Namespace, shoot))
-	}
-	if err := a.endPreservations(ctx, ex.Namespace, shoot, waitForNodes); err != nil {
-		errs = append(errs, fmt.Errorf("failed to end the preservations: %w", err))
-	}
-	if waitForNodes {
-		errs = append(errs, a.leaveDrains(ctx, ex, shoot))
+		errs = append(errs, a.leaveMaintenances(ctx, ex.Namespace, shoot), a.leaveDrains(ctx, ex, shoot))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	if err := a.endPreservations(ctx, ex.Namespace, shoot, waitForNodes); err != nil {
+		return fmt.Errorf("failed to end the preservations: %w", err)
 	}
 	return a.destroy(ctx, ex.Namespace)
 }

@@ -49,8 +49,9 @@ func (a *Actuator) holder(ctx context.Context, namespace string) (string, error)
 	return preservationcontroller.Holder(ctx, a.Client, namespace, a.Clock.Now())
 }
 
-// endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if
-// they are to be waited for. Of a shoot that is deleted, the machines go anyway (T10).
+// endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes. If these are not to
+// be waited for any longer, it cleans those that it can for some time, because it may have been something else that was waited for. Of a
+// shoot that is deleted, the machines go anyway (T10).
 func (a *Actuator) endPreservations(ctx context.Context, namespace string, shoot *gardencorev1beta1.Shoot, waitForNodes bool) error {
 	if shoot == nil || shoot.DeletionTimestamp != nil {
 		return nil
@@ -72,23 +73,35 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string, shoot
 	if canExpire {
 		holder = domain.PreserveExpiry{}
 	}
-	var shootClient client.Client
-	if waitForNodes {
+	end := func(ctx context.Context, shoot client.Client) error {
+		return (&preservation.Reconciler{
+			Source:       a.Client,
+			SourceReader: a.Client,
+			Nodes:        nodes{shoot},
+			Holder:       holder,
+			Timeouts:     facts.DefaultTimeouts,
+			Clock:        a.Clock,
+			Events:       preservation.Events{Source: a.Recorder},
+		}).End(ctx, namespace)
+	}
+	endWithNodes := func(ctx context.Context) error {
 		// Without the access secret nodes cannot be cleaned. Usually it was taken away when all had ended, and what is left on
 		// machines is an operator's.
-		if shootClient, err = a.ShootClient(ctx, namespace); client.IgnoreNotFound(err) != nil {
+		shootClient, err := a.ShootClient(ctx, namespace)
+		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to create the client for the shoot: %w", err)
 		}
+		return end(ctx, shootClient)
 	}
-	return (&preservation.Reconciler{
-		Source:       a.Client,
-		SourceReader: a.Client,
-		Nodes:        nodes{shootClient},
-		Holder:       holder,
-		Timeouts:     facts.DefaultTimeouts,
-		Clock:        a.Clock,
-		Events:       preservation.Events{Source: a.Recorder},
-	}).End(ctx, namespace)
+	if waitForNodes {
+		return endWithNodes(ctx)
+	}
+	impatient, cancel := context.WithTimeout(ctx, forceTimeout)
+	defer cancel()
+	if endWithNodes(impatient) == nil {
+		return nil
+	}
+	return end(ctx, nil)
 }
 
 // nodes are read from the API server, if there is a client.

@@ -38,6 +38,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // fakeHosts are hosts that are off on behalf of this extension.
@@ -150,7 +151,7 @@ var _ = Describe("Power cycles", func() {
 
 	BeforeEach(func() {
 		scheme := newScheme()
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&machinev1alpha1.Machine{}).Build()
 		shoot = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build()
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
 		hostError = nil
@@ -537,6 +538,33 @@ var _ = Describe("Power cycles", func() {
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 			gone()
 			Expect(ended).To(BeNumerically(">", 0))
+		})
+
+		It("X15, X18: should end what is preserved once the hosts are released, and set the nodes back then, however late that is", func() {
+			pool, later := builder.Deployment("pool"), clock.Now().Add(3*time.Hour)
+			set := builder.Set("set", pool)
+			m := builder.Machine("m", builder.Of(set), builder.Phase(machinev1alpha1.MachineUnknown, clock.Now().Add(time.Hour)), builder.Preserved("Failed:Preserved", "remediation", later))
+			for _, object := range []client.Object{pool, set, m} {
+				object.SetNamespace(namespace)
+				Expect(c.Create(ctx, object)).To(Succeed())
+			}
+			n := builder.Node("m", builder.Taint("node.machine.sapcloud.io/preserved", clock.Now()))
+			Expect(shoot.Create(ctx, n)).To(Succeed())
+
+			hosts.patchErr = errors.New("it is being serviced")
+			for range 20 {
+				clock.Step(time.Minute)
+				Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
+			}
+			Expect(get(m, m.Name)).To(Succeed())
+			Expect(m.Annotations).To(HaveKey(prefix + "cause"))
+			hosts.patchErr = nil
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			gone()
+			Expect(get(m, m.Name)).To(Succeed())
+			Expect(m.Annotations).NotTo(HaveKey(prefix + "cause"))
+			Expect(shoot.Get(ctx, client.ObjectKeyFromObject(n), n)).To(Succeed())
+			Expect(n.Spec.Taints).To(BeEmpty())
 		})
 
 		DescribeTable("should release hosts by force as well as it can, and keep no Machine", func(err error, left int) {

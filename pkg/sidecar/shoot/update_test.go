@@ -49,5 +49,5 @@ var _ = It("D1: should have missed nothing where the update was taken back in pl
 	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
 	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, later, newest).Build()
 	Expect(NewPools(c).UpdateOf(ctx, Machine("m", Of(newest), Created(Start)))).To(Equal(facts.Missed{}))
-	Expect(NewPools(c).UpdateOf(ctx, Machine("m", Of(later), Created(Start)))).To(HaveField("Outdated", true))
+	Expect(NewPools(c).UpdateOf(ctx, Machine("m", Of(later), Created(Start)))).To(And(HaveField("Outdated", true), HaveField("Since", BeTemporally("==", Start.Add(time.Hour)))))
 })

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -137,6 +138,9 @@ func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize in
 		})
 		if pageSize == 0 { // a cache sets a token that it does not take
 			list.SetContinue("")
+		}
+		if err == nil && list.GetContinue() != "" && meta.LenList(list) == 0 {
+			err = errors.New("there is a page without an object, and more to come")
 		}
 		return list, err
 	})

@@ -390,7 +390,7 @@ var _ = Describe("Reconcile", func() {
 // endless is an API server that an APIService of the shoot names: it has always one more page.
 type endless struct {
 	client.Reader
-	objects int
+	perPage, objects, pages int
 }
 
 var errEndless = errors.New("it would go on without end")
@@ -400,10 +400,10 @@ func (e *endless) List(ctx context.Context, list client.ObjectList, opts ...clie
 	if !ok {
 		return e.Reader.List(ctx, list, opts...)
 	}
-	if e.objects > 2*sidecarshoot.MaxListed {
+	if e.pages++; e.objects > 2*sidecarshoot.MaxListed || e.pages > sidecarshoot.MaxListed {
 		return errEndless
 	}
-	for range 1000 {
+	for range e.perPage {
 		e.objects++
 		maintenances.Items = append(maintenances.Items, v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("x", e.objects)}})
 	}
@@ -411,12 +411,14 @@ func (e *endless) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return nil
 }
 
-var _ = It("P14: should not read pages without an end", func(ctx SpecContext) {
+var _ = DescribeTable("P14: should not read pages without an end", func(ctx SpecContext, perPage int) {
 	e := newEnvironment(1, parallel("20%"))
 	r := e.replica()
-	live := &endless{Reader: r.Live}
-	r.Live = live
+	r.Live = &endless{Reader: r.Live, perPage: perPage}
 	err := round(ctx, r)
 	Expect(err).To(HaveOccurred())
 	Expect(err).NotTo(MatchError(errEndless))
-})
+},
+	Entry("of more and more objects", 1000),
+	Entry("without objects", 0),
+)
