@@ -65,7 +65,7 @@ var _ = Describe("Hostile shoot", func() {
 	}
 
 	It("P14: should not have the extension read an answer of any size into memory", func() {
-		mebibytes, err := end(func(w http.ResponseWriter, r *http.Request) {
+		mebibytes, err := end(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip") // the client asks for it
 			zip, _ := gzip.NewWriterLevel(w, gzip.BestCompression)
 			_, _ = io.WriteString(zip, `{"kind":"NodeMaintenanceList","apiVersion":"maintenance.nvidia.com/v1alpha1","metadata":{"resourceVersion":"`)
