@@ -70,6 +70,9 @@ func (r *Round) AddMaintenance(nm *v1alpha1.NodeMaintenance) {
 // AddNode adds one of all nodes.
 func (r *Round) AddNode(node *corev1.Node) { r.nodes = append(r.nodes, NewScheduledNode(node)) }
 
+// ForgetNodes is for nodes that are listed once more: each counts once (M10).
+func (r *Round) ForgetNodes() { r.nodes = nil }
+
 // Scheduling is what a round has decided. What it writes is to be written in the order of its fields.
 type Scheduling struct {
 	// Phases are how many NodeMaintenances there are in each, and Slots how many nodes are under maintenance, and may be.

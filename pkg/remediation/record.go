@@ -91,8 +91,8 @@ func readState(machine *machinev1alpha1.Machine) state {
 	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost)}
 	_, s.needs = a[v1alpha1.AnnotationNeedsRemediation]
 	_, s.labelled = machine.Labels[v1alpha1.LabelPowerCycle]
-	// What was removed, emptied or made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once. If a cycle has
-	// begun and is not settled, the taint of its node counts as ours, because nobody else would take it off.
+	// What was removed, emptied or made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once. If a
+	// cycle has begun and is not settled, the taint of its node counts as ours, because nobody else would take it off.
 	s.attempt, _ = strconv.Atoi(a[v1alpha1.AnnotationPowerCycleAttempt])
 	s.until, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationRemediation])
 	if json.Unmarshal([]byte(a[v1alpha1.AnnotationPowerCycleRecord]), &s.record) != nil {

@@ -147,9 +147,9 @@ func (m *measurement) countWrites() error {
 	return nil
 }
 
-// lifetimeOf counts the writes to one Machine and its Node. Not counted as own are those that report a drain, or,
-// where machine-controller-manager preserves, prepare for it. Of machine-controller-manager's own those are caused by the preservation that there are beyond the ones that a
-// machine gets that fails and is not preserved.
+// lifetimeOf counts the writes to one Machine and its Node. Not counted as own are those that report a drain, or, where
+// machine-controller-manager preserves, prepare for it. Of machine-controller-manager's own those are caused by the preservation that there
+// are beyond the ones that a machine gets that fails and is not preserved.
 func (m *measurement) lifetimeOf(all writes, e *episode) lifetime {
 	var (
 		to = func(e *episode) writes {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// annotationStripped is never on an object. It is only in caches, where it stands for the annotations that are not kept there. Without it, a
-	// patch that removes the last of the others would remove all that the object has.
+	// annotationStripped is never on an object. It is only in caches, where it stands for the annotations that are not kept there. Without
+	// it, a patch that removes the last of the others would remove all that the object has.
 	annotationStripped = v1alpha1.GroupName + "/stripped"
 	// maxValue is more than any annotation has that means something.
 	maxValue = 128

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,6 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
@@ -100,13 +100,13 @@ type reading struct {
 
 // decide reads everything and decides.
 func (r *Reconciler) decide(ctx context.Context, from reading, config *v1alpha1.MaintenanceOperatorConfig) (domain.Scheduling, error) {
-	round := domain.NewRound(config, r.Namespaces)
-	if err := r.each(ctx, from.maintenances, from.pageSize, &v1alpha1.NodeMaintenanceList{}, func(obj runtime.Object) {
+	var round *domain.Round
+	if err := r.each(ctx, from.maintenances, from.pageSize, &v1alpha1.NodeMaintenanceList{}, func() { round = domain.NewRound(config, r.Namespaces) }, func(obj runtime.Object) {
 		round.AddMaintenance(obj.(*v1alpha1.NodeMaintenance))
 	}); err != nil {
 		return domain.Scheduling{}, fmt.Errorf("failed to list the NodeMaintenances: %w", err)
 	}
-	if err := r.each(ctx, from.nodes, from.pageSize, &corev1.NodeList{}, func(obj runtime.Object) {
+	if err := r.each(ctx, from.nodes, from.pageSize, &corev1.NodeList{}, round.ForgetNodes, func(obj runtime.Object) {
 		round.AddNode(obj.(*corev1.Node))
 	}); err != nil {
 		return domain.Scheduling{}, fmt.Errorf("failed to list the nodes: %w", err)
@@ -129,9 +129,12 @@ func (r *Reconciler) decide(ctx context.Context, from reading, config *v1alpha1.
 	return decided, nil
 }
 
-// each lists objects, as many at a time as a page has, and uses each. It must not be kept.
-func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize int64, empty client.ObjectList, use func(runtime.Object)) error {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+// each lists objects, as many at a time as a page has, and uses each. It must not be kept. begin is called before the first, also if the list
+// begins once more.
+func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize int64, empty client.ObjectList, begin func(), use func(runtime.Object)) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return brief.CutError(paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, shoot.MaxListed, func(ctx context.Context, opts metav1.ListOptions) (client.ObjectList, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
 		err := executor.Call(ctx, readTimeout, func(ctx context.Context) error {
 			return reader.List(ctx, list, client.Limit(opts.Limit), client.Continue(opts.Continue))
@@ -139,21 +142,9 @@ func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize in
 		if pageSize == 0 { // a cache sets a token that it does not take
 			list.SetContinue("")
 		}
-		if err == nil && list.GetContinue() != "" && meta.LenList(list) == 0 {
-			err = errors.New("there is a page without an object, and more to come")
-		}
 		return list, err
-	})
-	pages.PageSize, pages.PageBufferSize = pageSize, 0
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	count := 0
-	return brief.CutError(pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		if count++; count > shoot.MaxListed {
-			return fmt.Errorf("there are more than %d objects", shoot.MaxListed)
-		}
-		use(obj)
-		return nil
+	}, begin, func(list client.ObjectList) error {
+		return meta.EachListItem(list, func(obj runtime.Object) error { use(obj); return nil })
 	}))
 }
 

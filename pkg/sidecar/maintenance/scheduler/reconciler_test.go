@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -422,3 +423,34 @@ var _ = DescribeTable("P14: should not read pages without an end", func(ctx Spec
 	Entry("of more and more objects", 1000),
 	Entry("without objects", 0),
 )
+
+// outdated is an API server that has forgotten a list of Nodes when it is asked for the next page.
+type outdated struct {
+	client.Reader
+	pages int
+}
+
+func (o *outdated) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	nodes, ok := list.(*corev1.NodeList)
+	if !ok {
+		return o.Reader.List(ctx, list, opts...)
+	}
+	if o.pages++; o.pages == 2 {
+		return apierrors.NewResourceExpired("too old")
+	}
+	err := o.Reader.List(ctx, list)
+	if nodes.Continue = ""; o.pages == 1 {
+		nodes.Continue = "more"
+	}
+	return err
+}
+
+var _ = It("M10: should count each node once although their list begins once more", func(ctx SpecContext) {
+	e := newEnvironment(5, parallel("20%"))
+	r := e.replica()
+	live := &outdated{Reader: r.Live}
+	r.Live = live
+	Expect(round(ctx, r)).To(Succeed())
+	Expect(live.pages).To(Equal(3))
+	Expect(e.inPhase(ctx, v1alpha1.PhaseScheduled)).To(HaveLen(2))
+})
